@@ -1,0 +1,43 @@
+# Every target makes what it needs: the environment in .venv, and jiyi installed into it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(INSTALLED)
+	@$(BIN)/jiyi demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# The packages under their import name, as installing them would lay them out.
+	@rm -rf .typecheck && mkdir -p .typecheck/jiyi
+	@ln -s ../../engine/* ../../kernels ../../models .typecheck/jiyi/
+	MYPYPATH=.typecheck $(BIN)/mypy -p jiyi
+
+bench: $(INSTALLED)
+	$(BIN)/python -m pip install -q --no-deps --force-reinstall .
+	$(BIN)/python -m pip install -q ".[bench]"
+	$(BIN)/python -m pytest benches -m "" --benchmark-json=benches/latest.json
+
+# Installed from a copy, not linked: tests run against what users get. Done again when a source file is newer.
+$(INSTALLED): $(shell find engine kernels models -type f -not -path '*/__pycache__/*') pyproject.toml
+	@command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || command -v clang++ >/dev/null 2>&1 || { \
+	  echo "jiyi needs a C++ compiler to build hnswlib: install one (Debian: apt-get install g++; macOS: xcode-select --install) and run make again" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "jiyi needs Python 3.11 or newer; $$($(PYTHON) --version) was found. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing jiyi into $(VENV) (the first time takes a minute or two: hnswlib is compiled) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check ".[test,lint]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .typecheck build dist *.egg-info

@@ -1,0 +1,100 @@
+"""Errors that jiyi raises. Wrong arguments are plain `ValueError` and `TypeError`; these are for everything else."""
+
+from __future__ import annotations
+
+
+class JiyiError(Exception):
+    """Root of all errors that are jiyi's own."""
+
+
+class ClosedError(JiyiError):
+    """The engine was used after `close()`."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is closed; open the store again with jiyi.open(path)")
+
+
+class ForkedError(JiyiError):
+    """The engine was opened in a parent process and used in its forked child."""
+
+    def __init__(self, opened_by_pid: int, pid: int) -> None:
+        self.opened_by_pid = opened_by_pid
+        self.pid = pid
+        super().__init__(
+            f"this engine belongs to process {opened_by_pid} and was used in its child {pid}; "
+            "open the store again in the child, with read_only=True while the parent writes"
+        )
+
+
+class NotFoundError(JiyiError, KeyError):
+    """No memory has this id."""
+
+    def __init__(self, memory_id: str, namespace: str) -> None:
+        self.memory_id = memory_id
+        self.namespace = namespace
+        super().__init__(f"no memory {memory_id[:80]!r} in namespace {namespace[:80]!r}")
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0])
+
+
+class StoreError(JiyiError):
+    """The store's files could not be read or written. The cause (an OSError, say) is in `__cause__`."""
+
+
+class StoreVersionError(StoreError):
+    """The folder holds a store of a format that this version of jiyi does not know."""
+
+    def __init__(self, path: str, found: str, supported: str) -> None:
+        self.path = path
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"{path} is a store of format {found}; this jiyi reads format {supported}. "
+            "Open it with the jiyi that wrote it, or upgrade jiyi"
+        )
+
+
+class StoreLockedError(StoreError):
+    """Another process writes to this store."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        self.path = path
+        self.holder = holder
+        super().__init__(
+            f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True"
+        )
+
+
+class ReadOnlyError(StoreError):
+    """A write was asked of a store that was opened with `read_only=True`."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+        super().__init__(f"{call}() writes, and this store is open read-only; open it without read_only=True")
+
+
+class DimensionError(JiyiError, ValueError):
+    """A vector's length is not the store's."""
+
+    def __init__(self, got: int, expected: int, what: str) -> None:
+        self.got = got
+        self.expected = expected
+        super().__init__(
+            f"{what} has {got} dimensions and the store's vectors have {expected}; "
+            "pass vectors of the store's dimension. Keyword search works without one"
+        )
+
+
+class ModelMismatchError(JiyiError, ValueError):
+    """The engine's embedder is not the one that the store's vectors were made with."""
+
+    def __init__(self, got: str, got_dim: int, expected: str, expected_dim: int) -> None:
+        self.got = got
+        self.got_dim = got_dim
+        self.expected = expected
+        self.expected_dim = expected_dim
+        super().__init__(
+            f"the store's vectors come from {expected!r} ({expected_dim} dimensions) and the engine was opened with "
+            f"{got!r} ({got_dim} dimensions); open it with {expected!r}. Until then only keyword search works"
+        )

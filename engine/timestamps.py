@@ -1,0 +1,91 @@
+"""Times as people give them (datetime, ISO 8601 text, epoch seconds) and as the engine counts them (epoch seconds)."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+TimeLike = datetime | str | float | int
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_S: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds()
+_MAX_S: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
+# The year 5138. Anything larger was meant in milliseconds.
+_LARGEST_SECONDS: Final = 1e11
+
+
+def to_datetime(value: TimeLike, field: str = "timestamp") -> datetime:
+    """Return `value` as an aware datetime in UTC.
+
+    Parameters
+    ----------
+    value : datetime, str, int or float
+        A datetime (naive ones are UTC), ISO 8601 text ("2026-03-02T09:30:00Z", "2026-03-02"), or epoch seconds.
+    field : str
+        What the value is called in error messages.
+
+    Raises
+    ------
+    TypeError
+        For any other type.
+    ValueError
+        For text that is no ISO 8601 time, NaN or infinity, a time outside the years 1 to 9999, or a number over
+        1e11, which can only be milliseconds.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.replace(tzinfo=UTC)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"{field} {value} is outside the years 1 to 9999 in UTC") from None
+    if isinstance(value, str):
+        try:
+            parsed = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                f"{field} {value[:80]!r} is not an ISO 8601 time; write 2026-03-02T09:30:00Z or 2026-03-02"
+            ) from None
+        return to_datetime(parsed, field)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        seconds = float(value)
+        if not math.isfinite(seconds):
+            raise ValueError(f"{field} is {seconds}; a number must be finite epoch seconds")
+        if abs(seconds) > _LARGEST_SECONDS:
+            raise ValueError(f"{field} {seconds:.0f} looks like milliseconds; pass epoch seconds (divide by 1000)")
+        if not _MIN_S <= seconds <= _MAX_S:
+            raise ValueError(f"{field} {seconds:.0f} is outside the years 1 to 9999")
+        return _EPOCH + timedelta(seconds=seconds)
+    raise TypeError(f"{field} must be a datetime, ISO 8601 text or epoch seconds, got {type(value).__name__}")
+
+
+def to_seconds(value: datetime) -> float:
+    """Return an aware datetime as epoch seconds, exact to the microsecond."""
+    return (value - _EPOCH) / timedelta(seconds=1)
+
+
+def to_microseconds(value: datetime) -> int:
+    """Return an aware datetime as whole microseconds since the epoch: exact, as the ledger keeps it."""
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(microseconds: int) -> datetime:
+    """Return microseconds since the epoch as an aware datetime in UTC (the inverse of `to_microseconds`)."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def from_seconds(seconds: float) -> datetime:
+    """Return epoch seconds as an aware datetime in UTC (the inverse of `to_seconds`)."""
+    return _EPOCH + timedelta(seconds=seconds)
+
+
+def to_text(value: datetime) -> str:
+    """Return an aware datetime as ISO 8601 text in UTC with a "Z"."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def utc_now() -> datetime:
+    """Return the present moment."""
+    return datetime.now(UTC)
