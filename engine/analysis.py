@@ -1,0 +1,100 @@
+"""From memories to what is searched: terms, token rows and vectors, as the ledger keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.errors import DimensionError
+from jiyi.kernels.topk import first_nonfinite_row
+from jiyi.ledger import DerivedRow
+from jiyi.memory import Memory
+from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.terms import memory_terms
+from jiyi.timestamps import to_seconds
+
+
+def as_vector(vector: Any, dim: int | None, what: str) -> NDArray[np.float32]:
+    """Return one vector as float32, checked.
+
+    Raises:
+        TypeError, ValueError: it is no list of numbers, or holds NaN or infinity after the cast to float32.
+        DimensionError: its length is not `dim`.
+    """
+    try:
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            array = np.ascontiguousarray(vector, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a list of numbers: {error}") from None
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{what} must be one-dimensional and not empty, got shape {array.shape}")
+    if dim is not None and len(array) != dim:
+        raise DimensionError(len(array), dim, what)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} holds NaN or infinity (in float32) at position {int(np.argmin(np.isfinite(array)))}")
+    return array
+
+
+def analyse(
+    memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None], embedder: Embedder | None
+) -> list[DerivedRow]:
+    """Analyse memories. Those without a vector get the embedder's, if there is one.
+
+    Raises:
+        ValueError: the embedder returned NaN or infinity; the message names the memory.
+        DimensionError: the embedder returned vectors of another length than it says.
+    """
+    texts = [memory.text for memory in memories]
+    columns = memory_terms(
+        texts, [to_seconds(memory.timestamp) for memory in memories], [memory.speaker for memory in memories]
+    )
+    if isinstance(embedder, TokenTable):
+        token_indptr, tokens = embedder.token_rows(texts)
+    else:
+        token_indptr, tokens = np.zeros(len(texts) + 1, dtype=np.int64), np.empty(0, dtype=np.uint32)
+    made = _embedded(memories, texts, vectors, embedder, token_indptr, tokens)
+    terms, freqs, token_bytes = columns.terms.tobytes(), columns.freqs.tobytes(), tokens.tobytes()
+    bounds, token_bounds = columns.indptr.tolist(), token_indptr.tolist()
+    return [
+        DerivedRow(
+            vector=made[i],
+            terms=terms[8 * bounds[i] : 8 * bounds[i + 1]],
+            freqs=freqs[2 * bounds[i] : 2 * bounds[i + 1]],
+            tokens=token_bytes[4 * token_bounds[i] : 4 * token_bounds[i + 1]],
+        )
+        for i in range(len(memories))
+    ]
+
+
+def _embedded(
+    memories: Sequence[Memory],
+    texts: Sequence[str],
+    vectors: Sequence[NDArray[np.float32] | None],
+    embedder: Embedder | None,
+    token_indptr: NDArray[np.int64],
+    tokens: NDArray[np.uint32],
+) -> list[bytes | None]:
+    made = [None if vector is None else vector.tobytes() for vector in vectors]
+    missing = [i for i, vector in enumerate(vectors) if vector is None]
+    if embedder is None or not missing:
+        return made
+    if isinstance(embedder, TokenTable) and len(missing) == len(texts):
+        embedded = embedder.embed_rows(token_indptr, tokens)
+    else:
+        embedded = embedder.embed([texts[i] for i in missing])
+    embedded = np.ascontiguousarray(embedded, dtype=np.float32)
+    if embedded.shape != (len(missing), embedder.dim):
+        raise DimensionError(embedded.shape[-1], embedder.dim, f"what the embedder {embedder.name!r} returned")
+    bad = first_nonfinite_row(embedded)
+    if bad >= 0:
+        raise ValueError(
+            f"the embedder {embedder.name!r} returned NaN or infinity for memory {missing[bad]} of the batch "
+            f"(id {memories[missing[bad]].id[:80]!r}); nothing of the batch was stored"
+        )
+    content, width = embedded.tobytes(), 4 * embedder.dim
+    for place, i in enumerate(missing):
+        made[i] = content[width * place : width * (place + 1)]
+    return made

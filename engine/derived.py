@@ -1,0 +1,118 @@
+"""Derived files: indexes kept on disk so that reopening is quick, and never trusted.
+
+A *generation* is a folder `indexes/<name>-<sequence>` with the files and a manifest that names the sequence number
+of the ledger they show, their sizes and SHA-256. It is written aside, flushed to the disk, checked and then renamed
+into place, so a crash or a full disk leaves either the whole generation or nothing that is looked at. One that is
+missing, of other settings or damaged is as good as absent: the index is built again from the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_MANIFEST: Final = "manifest.json"
+_PARTIAL: Final = "partial-"
+
+
+def write_generation(
+    folder: Path, name: str, sequence: int, settings: Mapping[str, Any], fill: Callable[[Path], None]
+) -> Path:
+    """Write a generation and remove the older ones of its name.
+
+    Args:
+        folder: the store's folder for derived files; made when missing.
+        name: what is indexed, e.g. "graph-7".
+        sequence: the ledger's sequence number that the index shows.
+        settings: everything that must be the same for the files to be of use: model, dimension, versions.
+        fill: writes the files into the empty folder that it is given.
+
+    Raises:
+        OSError: the files could not be written whole; nothing in place has changed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{_PARTIAL}{uuid.uuid4().hex}"
+    target = folder / f"{name}-{sequence}"
+    try:
+        partial.mkdir()
+        fill(partial)
+        files = {path.name: _fingerprint(path) for path in sorted(partial.iterdir())}
+        for path in partial.iterdir():
+            _flush(path)
+        manifest = {"sequence": sequence, "settings": dict(settings), "files": files}
+        (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        _flush(partial / _MANIFEST)
+        _flush(partial)
+        if target.exists():
+            shutil.rmtree(target)
+        partial.rename(target)
+        _flush(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    for older in _generations(folder, name):
+        if older != target:
+            shutil.rmtree(older, ignore_errors=True)
+    return target
+
+
+def read_generation(folder: Path, name: str, settings: Mapping[str, Any]) -> Path | None:
+    """Return the newest generation of a name that has these settings and is undamaged, or None."""
+    for generation in reversed(_generations(folder, name)):
+        try:
+            manifest = json.loads((generation / _MANIFEST).read_text(encoding="utf-8"))
+            if manifest["settings"] != json.loads(json.dumps(dict(settings))):
+                continue
+            if all(_fingerprint(generation / file) == found for file, found in manifest["files"].items()):
+                return generation
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def remove_generations(folder: Path, name: str) -> None:
+    """Remove every generation of a name."""
+    for generation in _generations(folder, name):
+        shutil.rmtree(generation, ignore_errors=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what a process that died while writing has left."""
+    if folder.is_dir():
+        for path in folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def sequence_of(generation: Path) -> int:
+    """Return the ledger's sequence number that a generation shows."""
+    return int(generation.name.rpartition("-")[2])
+
+
+def _generations(folder: Path, name: str) -> list[Path]:
+    """All generations of a name, oldest first."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.glob(f"{name}-*") if path.name[len(name) + 1 :].isdecimal()]
+    return sorted(found, key=sequence_of)
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    with path.open("rb") as file:
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def _flush(path: Path) -> None:
+    """Make a file, or a folder's list of names, reach the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows flushes folders by itself and cannot open them
+        return
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,512 @@
+"""The ledger: one SQLite file that is the single source of truth.
+
+Everything else (columns in memory, hnswlib graphs, Tantivy indexes) is derived from it and can be thrown away.
+Every change takes the next *sequence number*; a memory's *label* is the number of the change that wrote it, so
+labels grow with time and are never used twice: a replaced memory is a new row under a new label.
+
+Rows are keyed by `namespace << 40 | label`. A namespace is therefore one contiguous range of the file, which is
+read in one sweep when its partition is loaded, however interleaved the writes of many tenants were.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from jiyi.errors import StoreError, StoreVersionError
+from jiyi.memory import KINDS, Memory
+from jiyi.timestamps import from_microseconds, to_microseconds
+
+Durability = Literal["process", "power"]
+
+#: Format of the SQLite file. A store says its own in the manifest.
+FORMAT_VERSION: Final = "1"
+FILE_NAME: Final = "ledger.sqlite"
+
+LABEL_BITS: Final = 40
+LABEL_MASK: Final = (1 << LABEL_BITS) - 1
+
+_SCHEMA: Final = """
+CREATE TABLE manifest (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE namespaces (namespace INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
+-- key = namespace << 40 | label, here and in columns
+CREATE TABLE memories (
+    key INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    timestamp_us INTEGER NOT NULL,
+    expires_us INTEGER,
+    session TEXT,
+    speaker TEXT,
+    metadata TEXT,
+    sources TEXT,
+    checksum INTEGER NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE UNIQUE INDEX memories_by_id ON memories (namespace, id);
+CREATE TABLE columns (
+    key INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    timestamp_us INTEGER NOT NULL,
+    expires_us INTEGER,
+    terms BLOB NOT NULL,
+    freqs BLOB NOT NULL,
+    tokens BLOB NOT NULL,
+    vector BLOB  -- last: the others are read without it
+);
+-- What left, and when: how a reader, or an index saved earlier, catches up.
+CREATE TABLE tombstones (seq INTEGER PRIMARY KEY, key INTEGER NOT NULL);
+INSERT INTO manifest VALUES ('sequence', 0);
+"""
+
+_MEMORY_FIELDS: Final = (
+    "m.key, m.id, n.name, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text"
+)
+_FROM_MEMORIES: Final = "FROM memories m JOIN namespaces n ON n.namespace = m.namespace"
+
+ColumnRow = tuple[int, int, int, int | None, bytes, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedRow:
+    """What analysis made of one memory, as the bytes that the ledger keeps."""
+
+    vector: bytes | None
+    """float32 (dim,), as given: not normalised."""
+    terms: bytes
+    """uint64, ascending."""
+    freqs: bytes
+    """uint16, one a term."""
+    tokens: bytes
+    """uint32 rows of the token table, in text order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one transaction did: the keys it made, in the order given, and the keys it ended."""
+
+    keys: list[int]
+    ended: list[int]
+    sequence: int
+
+
+def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
+    """Return a memory's row of the columns table, but for the vector."""
+    timestamp_us, expires_us = to_microseconds(memory.timestamp), _microseconds(memory.expires_at)
+    return key, KINDS.index(memory.kind), timestamp_us, expires_us, row.terms, row.freqs, row.tokens
+
+
+def _microseconds(value: datetime | None) -> int | None:
+    return None if value is None else to_microseconds(value)
+
+
+def _checksum(memory: Memory) -> int:
+    return zlib.crc32(memory.to_json().encode())
+
+
+def _to_memory(row: Sequence[Any]) -> Memory:
+    _, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row
+    return Memory(
+        text=text,
+        id=memory_id,
+        namespace=namespace,
+        kind=KINDS[kind],
+        timestamp=from_microseconds(timestamp_us),
+        session=session,
+        speaker=speaker,
+        metadata=json.loads(metadata) if metadata else {},
+        expires_at=None if expires_us is None else from_microseconds(expires_us),
+        sources=tuple(json.loads(sources)) if sources else (),
+    )
+
+
+def key_range(namespace: int) -> tuple[int, int]:
+    """Return the first and last key that memories of a namespace can have."""
+    return namespace << LABEL_BITS, namespace << LABEL_BITS | LABEL_MASK
+
+
+@contextmanager
+def _store_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{doing} failed: {error}; free space and permissions of the folder are worth a look") from error
+
+
+class Ledger:
+    """The SQLite file of one store, or a database in memory.
+
+    One connection writes, behind a lock; readers take one of a pool, so that a search never waits for a write
+    (SQLite's write-ahead log lets them see the last committed state).
+
+    Parameters
+    ----------
+    folder : Path or None
+        Where `ledger.sqlite` lies or will lie; None keeps it in memory.
+    read_only : bool
+        Open an existing file without the right to change it.
+    durability : {"process", "power"}
+        "process": a committed write survives the death of the process (WAL, synchronous=NORMAL).
+        "power": it survives power loss too (synchronous=FULL: one fsync a transaction).
+    """
+
+    def __init__(self, folder: Path | None, *, read_only: bool = False, durability: Durability = "process") -> None:
+        self.path = None if folder is None else folder / FILE_NAME
+        self.read_only = read_only
+        self._durability = durability
+        self._write_lock = threading.RLock()
+        self._idle: list[sqlite3.Connection] = []
+        with _store_errors(f"opening {self.path or 'a store in memory'}"):
+            if self.path is not None and read_only and not self.path.exists():
+                raise StoreError(f"{self.path} does not exist, so there is nothing to read; open it for writing first")
+            self._writer = self._connect()
+            if self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                if read_only:
+                    raise StoreError(f"{self.path} holds no store yet; open it for writing first")
+                self._writer.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+                self.set_manifest({"format": FORMAT_VERSION})
+            found = self.manifest().get("format") if self._has_manifest() else None
+        if found != FORMAT_VERSION:
+            self.close()
+            raise StoreVersionError(str(self.path), str(found), FORMAT_VERSION)
+
+    # ------------------------------------------------------------------------------------------ connections
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        else:
+            mode = "ro" if self.read_only else "rwc"
+            connection = self._connect_file(f"?mode={mode}")
+            if self.read_only:
+                try:
+                    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                except sqlite3.OperationalError:
+                    # A read-only mount has no room for the log's index; nobody can be writing there either.
+                    connection.close()
+                    connection = self._connect_file("?immutable=1")
+            else:
+                # Six vectors of 256 floats a page, instead of two and an overflow.
+                connection.execute("PRAGMA page_size = 8192")
+                connection.execute("PRAGMA journal_mode = WAL")
+                level = "FULL" if self._durability == "power" else "NORMAL"
+                connection.execute(f"PRAGMA synchronous = {level}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
+    def _connect_file(self, query: str) -> sqlite3.Connection:
+        assert self.path is not None
+        uri = self.path.resolve().as_uri() + query
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection for reading: nothing else uses it meanwhile."""
+        if self.path is None:
+            with self._write_lock, _store_errors("reading the store"):
+                yield self._writer
+            return
+        with _store_errors("reading the store"):
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                yield connection
+            finally:
+                self._idle.append(connection)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._write_lock, _store_errors("writing to the store"):
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._write_lock:
+            self._writer.close()
+            while self._idle:
+                self._idle.pop().close()
+
+    # --------------------------------------------------------------------------------------------- manifest
+
+    def _has_manifest(self) -> bool:
+        query = "SELECT count(*) FROM sqlite_master WHERE name = 'manifest'"
+        return bool(self._writer.execute(query).fetchone()[0])
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what the store says of itself: format, analyser, embedder, dimension, sequence."""
+        with self.reading() as connection:
+            return dict(connection.execute("SELECT key, value FROM manifest").fetchall())
+
+    def set_manifest(self, entries: dict[str, Any]) -> None:
+        """Put entries into the manifest, in one transaction."""
+        with self._writing() as connection:
+            connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", list(entries.items()))
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another process has committed."""
+        with self._write_lock, _store_errors("reading the store"):
+            return int(self._writer.execute("PRAGMA data_version").fetchone()[0])
+
+    # ----------------------------------------------------------------------------------------------- writing
+
+    def put(self, memories: Sequence[Memory], derived: Sequence[DerivedRow], manifest: dict[str, Any]) -> Written:
+        """Write memories durably, all or none; those whose id exists in their namespace replace it.
+
+        `manifest` entries are set in the same transaction. Ids must be distinct within a namespace of the batch.
+        """
+        with self._writing() as connection:
+            sequence = self._sequence(connection)
+            namespaces = self._namespace_numbers(connection, {memory.namespace for memory in memories})
+            # Replaced memories end first (their numbers come first), then the new ones get theirs.
+            ended = [
+                row[0]
+                for memory in memories
+                for row in connection.execute(
+                    "SELECT key FROM memories WHERE namespace = ? AND id = ?", (namespaces[memory.namespace], memory.id)
+                )
+            ]
+            sequence = self._end(connection, ended, sequence)
+            keys = [
+                namespaces[memory.namespace] << LABEL_BITS | label
+                for label, memory in enumerate(memories, start=sequence + 1)
+            ]
+            sequence += len(memories)
+            connection.executemany(
+                "INSERT INTO memories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        key,
+                        key >> LABEL_BITS,
+                        memory.id,
+                        KINDS.index(memory.kind),
+                        to_microseconds(memory.timestamp),
+                        _microseconds(memory.expires_at),
+                        memory.session,
+                        memory.speaker,
+                        json.dumps(memory.metadata, ensure_ascii=False) if memory.metadata else None,
+                        json.dumps(memory.sources, ensure_ascii=False) if memory.sources else None,
+                        _checksum(memory),
+                        memory.text,
+                    )
+                    for key, memory in zip(keys, memories, strict=True)
+                ),
+            )
+            connection.executemany(
+                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (*column_row(key, memory, row), row.vector)
+                    for key, memory, row in zip(keys, memories, derived, strict=True)
+                ),
+            )
+            self._finish(connection, sequence, manifest)
+        return Written(keys, ended, sequence)
+
+    def delete(self, keys: Sequence[int]) -> Written:
+        """End memories durably, all or none. Keys that hold nothing are passed over."""
+        with self._writing() as connection:
+            held = [
+                key for key in keys if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone()
+            ]
+            sequence = self._end(connection, held, self._sequence(connection))
+            self._finish(connection, sequence, {})
+        return Written([], held, sequence)
+
+    @staticmethod
+    def _sequence(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT value FROM manifest WHERE key = 'sequence'").fetchone()[0])
+
+    @staticmethod
+    def _finish(connection: sqlite3.Connection, sequence: int, manifest: dict[str, Any]) -> None:
+        if sequence > LABEL_MASK:
+            raise StoreError(f"the store has used all its {LABEL_MASK} sequence numbers; export it into a new one")
+        connection.executemany(
+            "INSERT OR REPLACE INTO manifest VALUES (?, ?)", list({**manifest, "sequence": sequence}.items())
+        )
+
+    @staticmethod
+    def _end(connection: sqlite3.Connection, keys: Sequence[int], sequence: int) -> int:
+        connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in keys))
+        connection.executemany("DELETE FROM columns WHERE key = ?", ((key,) for key in keys))
+        connection.executemany("INSERT INTO tombstones VALUES (?, ?)", enumerate(keys, start=sequence + 1))
+        return sequence + len(keys)
+
+    @staticmethod
+    def _namespace_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for name in sorted(names):
+            row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                row = connection.execute("INSERT INTO namespaces (name) VALUES (?) RETURNING namespace", (name,)).fetchone()
+            numbers[name] = int(row[0])
+        return numbers
+
+    def replace_terms(self, batches: Iterable[list[tuple[bytes, bytes, int]]], manifest: dict[str, Any]) -> None:
+        """Rewrite the terms of memories, all or none: lists of (terms, freqs, key)."""
+        with self._writing() as connection:
+            for batch in batches:
+                connection.executemany("UPDATE columns SET terms = ?, freqs = ? WHERE key = ?", batch)
+            self._finish(connection, self._sequence(connection), manifest)
+
+    def compact(self, now_us: int) -> Written:
+        """Remove expired memories, forget tombstones, and give free pages back to the file system."""
+        with self._writing() as connection:
+            expired = [row[0] for row in connection.execute("SELECT key FROM memories WHERE expires_us <= ?", (now_us,))]
+            sequence = self._end(connection, expired, self._sequence(connection))
+            connection.execute("DELETE FROM tombstones WHERE seq <= ?", (sequence,))
+            connection.execute(
+                "DELETE FROM namespaces WHERE namespace NOT IN (SELECT DISTINCT namespace FROM memories)"
+            )
+            self._finish(connection, sequence, {"tombstones_from": sequence + 1})
+        if self.path is not None:
+            with self._write_lock, _store_errors("compacting the store"):
+                self._writer.execute("VACUUM")
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return Written([], expired, sequence)
+
+    def checkpoint(self) -> None:
+        """Move what the write-ahead log holds into the file, and onto the disk."""
+        if self.path is not None and not self.read_only:
+            with self._write_lock, _store_errors("writing to the store"):
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def copy_to(self, folder: Path) -> None:
+        """Write a consistent copy of the ledger into a folder, while writing goes on."""
+        with self.reading() as source, _store_errors(f"copying the store to {folder}"):
+            target = sqlite3.connect(folder / FILE_NAME)
+            try:
+                source.backup(target, pages=4096)
+            finally:
+                target.close()
+
+    # ----------------------------------------------------------------------------------------------- reading
+
+    def namespace_number(self, name: str) -> int | None:
+        """Return the number of a namespace, or None when nothing was ever stored in it."""
+        with self.reading() as connection:
+            row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def namespaces(self) -> list[tuple[str, int]]:
+        """Return the name of every namespace that holds memories, with their number."""
+        query = f"SELECT n.name, count(*) {_FROM_MEMORIES} GROUP BY m.namespace ORDER BY n.name"
+        with self.reading() as connection:
+            return [(name, int(count)) for name, count in connection.execute(query)]
+
+    @contextmanager
+    def column_rows(
+        self, namespace: int, after_label: int = 0
+    ) -> Iterator[tuple[list[ColumnRow], Iterator[list[bytes | None]], int]]:
+        """Read a namespace's derived rows with a label above `after_label`, oldest first, from one moment.
+
+        Yields the rows without their vectors, the vectors in parts (they are most of the bytes, and no two copies of all
+        should be in memory), and the sequence number that both show.
+        """
+        first, last = key_range(namespace)
+        within = "FROM columns WHERE key > ? AND key <= ? ORDER BY key"
+
+        def vectors(connection: sqlite3.Connection) -> Iterator[list[bytes | None]]:
+            cursor = connection.execute(f"SELECT vector {within}", (first + after_label, last))
+            while part := cursor.fetchmany(2_000):
+                yield [vector for (vector,) in part]
+
+        with self.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                query = f"SELECT key, kind, timestamp_us, expires_us, terms, freqs, tokens {within}"
+                rows = connection.execute(query, (first + after_label, last)).fetchall()
+                yield rows, vectors(connection), self._sequence(connection)
+            finally:
+                connection.execute("COMMIT")
+
+    def ended_keys(self, after_sequence: int) -> list[int] | None:
+        """Return the keys ended after a sequence number, or None when `compact` has forgotten some of them."""
+        with self.reading() as connection:
+            row = connection.execute("SELECT value FROM manifest WHERE key = 'tombstones_from'").fetchone()
+            if row is not None and after_sequence + 1 < row[0]:
+                return None
+            query = "SELECT key FROM tombstones WHERE seq > ? ORDER BY seq"
+            return [int(key) for (key,) in connection.execute(query, (after_sequence,))]
+
+    def memories(self, keys: Sequence[int]) -> dict[int, Memory]:
+        """Return the memories under these keys; keys that hold nothing (any more) are absent."""
+        found: dict[int, Memory] = {}
+        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE m.key IN "
+        with self.reading() as connection:
+            for start in range(0, len(keys), 500):
+                part = list(keys[start : start + 500])
+                marks = ",".join("?" * len(part))
+                for row in connection.execute(f"{query}({marks})", part):
+                    found[row[0]] = _to_memory(row)
+        return found
+
+    def find(self, namespace: str, memory_id: str) -> tuple[int, Memory] | None:
+        """Return a memory and its key by id, or None."""
+        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE n.name = ? AND m.id = ?"
+        with self.reading() as connection:
+            row = connection.execute(query, (namespace, memory_id)).fetchone()
+        return None if row is None else (row[0], _to_memory(row))
+
+    def select_keys(self, condition: str, parameters: Sequence[Any]) -> list[int]:
+        """Return the keys, ascending, of memories that satisfy an SQL condition over `m` (memories) and `n` (namespaces)."""
+        query = f"SELECT m.key {_FROM_MEMORIES} WHERE {condition} ORDER BY m.key"
+        with self.reading() as connection:
+            return [row[0] for row in connection.execute(query, parameters)]
+
+    def count(self, condition: str, parameters: Sequence[Any]) -> int:
+        """Return how many memories satisfy an SQL condition."""
+        with self.reading() as connection:
+            query = f"SELECT count(*) {_FROM_MEMORIES} WHERE {condition}"
+            return int(connection.execute(query, parameters).fetchone()[0])
+
+    def select(
+        self, condition: str, parameters: Sequence[Any], *, order: str = "m.key & 1099511627775", limit: int = -1
+    ) -> Iterator[tuple[int, Memory]]:
+        """Yield (key, memory) for memories that satisfy an SQL condition, in the order they were stored by default."""
+        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT ?"
+        with self.reading() as connection:
+            cursor = connection.execute(query, (*parameters, limit))
+            while rows := cursor.fetchmany(1000):
+                for row in rows:
+                    yield row[0], _to_memory(row)
+
+    # ------------------------------------------------------------------------------------------ verification
+
+    def damage(self) -> list[str]:
+        """Return what is wrong with the file, one line each; empty when every page and every row is sound."""
+        found: list[str] = []
+        with self.reading() as connection:
+            for (line,) in connection.execute("PRAGMA integrity_check"):
+                if line != "ok":
+                    found.append(f"ledger: {line}")
+            cursor = connection.execute(f"SELECT {_MEMORY_FIELDS}, m.checksum {_FROM_MEMORIES} ORDER BY m.key")
+            for *row, checksum in cursor:
+                try:
+                    sound = _checksum(_to_memory(row)) == checksum
+                except (ValueError, TypeError, IndexError):
+                    sound = False
+                if not sound:
+                    found.append(f"ledger: memory {row[1]!r:.80} in namespace {row[2]!r:.80} is not what was written")
+            for query, what in (
+                ("SELECT key FROM memories EXCEPT SELECT key FROM columns", "has no columns"),
+                ("SELECT key FROM columns EXCEPT SELECT key FROM memories", "has columns and no text"),
+            ):
+                found.extend(f"ledger: label {key & LABEL_MASK} {what}" for (key,) in connection.execute(query))
+        return found

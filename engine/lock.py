@@ -1,0 +1,71 @@
+"""One writer a folder: a lock that dies with the process that holds it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import IO, Final
+
+from jiyi.errors import StoreError, StoreLockedError
+
+_FILE_NAME: Final = "writer.lock"
+
+
+class WriterLock:
+    """An exclusive lock on a store's folder.
+
+    It is the operating system's lock on an open file, not the file's existence: it is gone as soon as the process is,
+    however that ended, and a reused process id cannot keep it. The file only names the holder for the error message.
+
+    Raises:
+        StoreLockedError: somebody else holds it; the message names them.
+        StoreError: the lock file cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / _FILE_NAME
+        try:
+            self._file: IO[str] | None = path.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write in {folder}: {error}; open the store with read_only=True to only read") from error
+        if not _try_lock(self._file):
+            self._file.seek(0)
+            holder = self._file.read(300).strip() or "another process"
+            self._file.close()
+            raise StoreLockedError(str(folder), holder)
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(f"process {os.getpid()} on {socket.gethostname()} ({Path(sys.argv[0] or 'python').name})\n")
+            self._file.flush()
+        except OSError:
+            pass  # a full disk must not keep anybody from opening: the holder goes unnamed
+
+    def release(self) -> None:
+        """Let another process write."""
+        if self._file is not None:
+            self._file.close()  # closing the file unlocks it
+            self._file = None
+
+
+if os.name == "nt":
+    import msvcrt
+
+    def _try_lock(file: IO[str]) -> bool:
+        try:
+            file.seek(0x7FFF0000)  # beyond the text, which others must be able to read
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(file: IO[str]) -> bool:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

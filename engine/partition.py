@@ -1,0 +1,395 @@
+"""A partition: one namespace in memory, as columns.
+
+Rows are memories in the order they were stored; a row never moves and never changes while the partition is loaded,
+except that it dies. Searches read a `View`, an immutable picture of the columns at one sequence number: writers
+append behind its last row and publish a new view, so readers never lock and never wait.
+
+The first `n_base` rows are *settled*: postings (which rows hold a term) were built over them. The rows behind
+are scanned. When the tail has grown past a share of the base, the writer settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.kernels.bm25 import Postings, build_postings
+from jiyi.kernels.csr import sort_rows
+from jiyi.kernels.late_interaction import token_frequencies
+from jiyi.kernels.quantized import quantize_rows
+from jiyi.kernels.topk import unit_rows
+from jiyi.ledger import LABEL_MASK, ColumnRow
+from jiyi.terms import BIGRAM, WORD, is_sort
+
+# A tail of this many rows is scanned in less time than a quarter of the base's postings take to read.
+_SETTLE_ROWS: Final = 2_000
+_SETTLE_FRACTION: Final = 0.25
+
+Array = NDArray[Any]
+
+
+class _Column:
+    """A column that grows: filled behind what views show, replaced by a larger copy when it is full."""
+
+    def __init__(self, dtype: Any, width: int | None = None) -> None:
+        self.size = 0
+        self.values: Array = np.empty(0 if width is None else (0, width), dtype=dtype)
+
+    def reserve(self, needed: int) -> None:
+        """Make room for so many rows in all."""
+        if needed > len(self.values):
+            # The first fill is exact: a loaded namespace that is only read wastes nothing.
+            capacity = needed if self.size == 0 else max(needed, len(self.values) * 3 // 2 + 16)
+            grown = np.empty((capacity, *self.values.shape[1:]), dtype=self.values.dtype)
+            grown[: self.size] = self.values[: self.size]
+            self.values = grown
+
+    def extend(self, more: Array) -> None:
+        needed = self.size + len(more)
+        self.reserve(needed)
+        self.values[self.size : needed] = more
+        self.size = needed
+
+    def shown(self) -> Array:
+        return self.values[: self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """New rows on their way into a partition, as arrays."""
+
+    labels: NDArray[np.int64]
+    kinds: NDArray[np.uint8]
+    timestamps_s: NDArray[np.float64]
+    expires_s: NDArray[np.float64]
+    """Infinity where a memory does not expire."""
+    term_indptr: NDArray[np.int64]
+    terms: NDArray[np.uint64]
+    freqs: NDArray[np.uint16]
+    token_indptr: NDArray[np.int64]
+    tokens: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
+    """Turn the ledger's rows of one namespace into arrays."""
+
+    def compressed(blobs: Sequence[bytes], dtype: Any) -> tuple[NDArray[np.int64], Array]:
+        values = np.frombuffer(b"".join(blobs), dtype=dtype)
+        indptr = np.zeros(len(blobs) + 1, dtype=np.int64)
+        np.cumsum([len(blob) for blob in blobs], out=indptr[1:])
+        return indptr // values.itemsize, values
+
+    keys, kinds, timestamps, expires, terms, freqs, tokens = zip(*column_rows, strict=True) if column_rows else ((),) * 7
+    term_indptr, term_values = compressed(terms, np.uint64)
+    token_indptr, token_values = compressed(tokens, np.uint32)
+    return Rows(
+        labels=np.array(keys, dtype=np.int64) & LABEL_MASK,
+        kinds=np.array(kinds, dtype=np.uint8),
+        timestamps_s=np.array(timestamps, dtype=np.float64) / 1e6,
+        expires_s=np.array([np.inf if us is None else us / 1e6 for us in expires], dtype=np.float64),
+        term_indptr=term_indptr,
+        terms=term_values,
+        freqs=np.frombuffer(b"".join(freqs), dtype=np.uint16),
+        token_indptr=token_indptr,
+        tokens=token_values,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a search sees: n rows, in the order they were stored. Never changes."""
+
+    sequence: int
+    n: int
+    n_base: int
+    n_live: int
+    live: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    kinds: NDArray[np.uint8]
+    timestamps_s: NDArray[np.float64]
+    expires_s: NDArray[np.float64]
+    expiring: bool
+    """Whether any row has a finite `expires_s`."""
+    vectors: NDArray[np.float32] | None
+    """Unit rows, shape (n, dim)."""
+    codes: NDArray[np.int8]
+    """The same in int8, shape (n, dim): what an exact scan reads first."""
+    code_scales: NDArray[np.float32]
+    has_vector: NDArray[np.uint8]
+    term_indptr: NDArray[np.int64]
+    term_ids: NDArray[np.uint32]
+    term_freqs: NDArray[np.uint16]
+    term_is_word: NDArray[np.bool_]
+    """By term id: words and characters, which Jaccard compares; not bigrams, dates or speakers."""
+    lengths: NDArray[np.uint32]
+    average_length: float
+    postings: Postings
+    token_indptr: NDArray[np.int64]
+    tokens: NDArray[np.uint32]
+    _vocabulary: _Vocabulary
+    _base_live: NDArray[np.uint8]
+    _base_token_counts: NDArray[np.int64]
+
+    def term_ids_of(self, terms: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Return the ids, ascending, of those terms that some memory of the namespace holds."""
+        ids = self._vocabulary.find(terms)
+        return np.sort(ids[ids >= 0]).astype(np.uint32)
+
+    def terms_by_id(self) -> NDArray[np.uint64]:
+        """Return the term (64-bit hash) of every term id."""
+        return self._vocabulary.by_id()
+
+    def rows_of_labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of those labels that are live here. Labels must ascend."""
+        rows = np.searchsorted(self.labels, labels)
+        inside = rows < self.n
+        rows, labels = rows[inside], labels[inside]
+        rows = rows[self.labels[rows] == labels]
+        return rows[self.live[rows] == 1].astype(np.int64)
+
+    def token_frequencies(self, tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return in how many live rows each token (ascending, distinct) stands: counted when settled, scanned since."""
+        known = tokens < len(self._base_token_counts)
+        counts = np.where(known, self._base_token_counts[np.where(known, tokens, 0)] if known.any() else 0, 0)
+        if self.n > self.n_base:
+            tail = self.live.copy()
+            tail[: self.n_base] = 0
+            counts = counts + token_frequencies(tokens, self.token_indptr, self.tokens, self.n, tail)
+        died = self._base_live & (self.live[: self.n_base] ^ 1)
+        if died.any():
+            counts = counts - token_frequencies(tokens, self.token_indptr, self.tokens, self.n_base, died)
+        return counts
+
+    def words_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Return the words and characters of rows as sets in compressed rows, for Jaccard."""
+        parts = [self.term_ids[self.term_indptr[row] : self.term_indptr[row + 1]] for row in rows]
+        parts = [part[self.term_is_word[part]] for part in parts]
+        indptr = np.zeros(len(parts) + 1, dtype=np.int64)
+        np.cumsum([len(part) for part in parts], out=indptr[1:])
+        return indptr, np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+
+class _Vocabulary:
+    """Terms (64-bit hashes) to ids. Sorted arrays for the settled ones, a dictionary for the new.
+
+    Writers add to it while views read: the arrays are replaced together, and an id that a view does not know yet
+    stands in none of its rows.
+    """
+
+    def __init__(self, terms: NDArray[np.uint64] | None = None, ids: NDArray[np.int64] | None = None) -> None:
+        self._sorted = (
+            np.empty(0, dtype=np.uint64) if terms is None else terms,
+            np.empty(0, dtype=np.int64) if ids is None else ids,
+        )
+        self._new: dict[int, int] = {}
+        self.size = len(self._sorted[0])
+
+    def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the id of each term, -1 for the unknown."""
+        known_terms, known_ids = self._sorted
+        places = np.searchsorted(known_terms, terms)
+        ids = np.full(len(terms), -1, dtype=np.int64)
+        inside = np.flatnonzero(places < len(known_terms))
+        hit = inside[known_terms[places[inside]] == terms[inside]]
+        ids[hit] = known_ids[places[hit]]
+        if self._new:
+            for i in np.flatnonzero(ids < 0).tolist():
+                ids[i] = self._new.get(int(terms[i]), -1)
+        return ids
+
+    def ids_for(self, terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the id of each distinct term, ascending, and the terms that are new, in the order of their new ids."""
+        ids = self.find(terms)
+        unknown = np.flatnonzero(ids < 0)
+        new_ids = np.arange(self.size, self.size + len(unknown), dtype=np.int64)
+        ids[unknown] = new_ids
+        new_terms = terms[unknown]
+        if self.size == 0:
+            self._sorted = (new_terms, new_ids)
+        else:
+            self._new.update(zip(new_terms.tolist(), new_ids.tolist(), strict=True))
+        self.size += len(unknown)
+        return ids, new_terms
+
+    def by_id(self) -> NDArray[np.uint64]:
+        """Return the term of every id."""
+        terms = np.zeros(self.size, dtype=np.uint64)
+        known_terms, known_ids = self._sorted
+        terms[known_ids] = known_terms
+        for term, term_id in list(self._new.items()):
+            if term_id < len(terms):
+                terms[term_id] = term
+        return terms
+
+    def settled(self) -> _Vocabulary:
+        """Return the same vocabulary with its new terms sorted in. Views of the old one keep the old one."""
+        if not self._new:
+            return self
+        terms = self.by_id()
+        order = np.argsort(terms)
+        return _Vocabulary(terms[order], order.astype(np.int64))
+
+    def bytes(self) -> int:
+        """Return how much memory it takes."""
+        # A dictionary entry of two Python integers is about 120 bytes.
+        return 16 * len(self._sorted[0]) + 120 * len(self._new)
+
+
+class Partition:
+    """The columns of one namespace, and the view that searches read. Writers must hold the engine's write lock."""
+
+    def __init__(self, namespace: int, dim: int | None, sequence: int) -> None:
+        self.namespace = namespace
+        self.dim = dim
+        self._labels = _Column(np.int64)
+        self._kinds = _Column(np.uint8)
+        self._timestamps_s = _Column(np.float64)
+        self._expires_s = _Column(np.float64)
+        self._vectors = None if dim is None else _Column(np.float32, dim)
+        self._codes = _Column(np.int8, dim or 0)
+        self._code_scales = _Column(np.float32)
+        self._has_vector = _Column(np.uint8)
+        self._term_indptr = _Column(np.int64)
+        self._term_indptr.extend(np.zeros(1, dtype=np.int64))
+        self._term_ids = _Column(np.uint32)
+        self._term_freqs = _Column(np.uint16)
+        self._term_is_word = _Column(np.bool_)
+        self._lengths = _Column(np.uint32)
+        self._token_indptr = _Column(np.int64)
+        self._token_indptr.extend(np.zeros(1, dtype=np.int64))
+        self._tokens = _Column(np.uint32)
+        self._vocabulary = _Vocabulary()
+        self._live: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._n_live = 0
+        self._live_length = 0
+        self._expiring = False
+        self._n_base = 0
+        self._base_live = self._live
+        self._base_token_counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._postings = build_postings(self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0)
+        self.sequence = sequence
+        self.view = self._make_view()
+
+    def append(self, rows: Rows, vectors: Iterable[Sequence[bytes | None]], sequence: int) -> None:
+        """Add rows behind the last and publish them. Vectors come in parts: float32 bytes, or None for rows without."""
+        if len(rows):
+            self._extend(rows, vectors)
+            tail = len(self._live) - self._n_base
+            if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
+                self._settle()
+        self.sequence = sequence
+        self.view = self._make_view()
+
+    def end(self, labels: NDArray[np.int64], sequence: int) -> None:
+        """Let the rows of these labels die."""
+        labels = np.sort(labels)
+        rows = self.view.rows_of_labels(labels)
+        if len(rows):
+            self._live = self._live.copy()
+            self._live[rows] = 0
+            self._n_live -= len(rows)
+            self._live_length -= int(self.view.lengths[rows].sum(dtype=np.int64))
+        self.sequence = sequence
+        self.view = self._make_view()
+
+    def _extend(self, rows: Rows, vectors: Iterable[Sequence[bytes | None]]) -> None:
+        n = len(rows)
+        self._labels.extend(rows.labels)
+        self._kinds.extend(rows.kinds)
+        self._timestamps_s.extend(rows.timestamps_s)
+        self._expires_s.extend(rows.expires_s)
+        self._expiring = self._expiring or bool(np.isfinite(rows.expires_s).any())
+        self._extend_vectors(n, vectors)
+        self._extend_terms(rows)
+        self._token_indptr.extend(rows.token_indptr[1:] + self._tokens.size)
+        self._tokens.extend(rows.tokens)
+        self._live = np.concatenate((self._live, np.ones(n, dtype=np.uint8)))
+        self._n_live += n
+
+    def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
+        if self._vectors is None or self.dim is None:
+            self._has_vector.extend(np.zeros(count, dtype=np.uint8))
+            return
+        self._vectors.reserve(self._vectors.size + count)
+        self._codes.reserve(self._codes.size + count)
+        blank = bytes(4 * self.dim)
+        for part in parts:
+            given = np.frombuffer(b"".join(vector or blank for vector in part), dtype=np.float32)
+            unit, nonzero = unit_rows(given.reshape(len(part), self.dim))
+            codes, scales = quantize_rows(unit)
+            self._vectors.extend(unit)
+            self._codes.extend(codes)
+            self._code_scales.extend(scales)
+            self._has_vector.extend(nonzero)
+
+    def _extend_terms(self, rows: Rows) -> None:
+        distinct, places = np.unique(rows.terms, return_inverse=True)
+        distinct_ids, new_terms = self._vocabulary.ids_for(distinct)
+        self._term_is_word.extend(is_sort(new_terms, WORD))
+        ids, freqs = sort_rows(rows.term_indptr, distinct_ids.astype(np.uint32)[places], rows.freqs)
+        # A memory's length is what it says: its words, characters and bigrams, not its date or speaker.
+        said = is_sort(rows.terms, WORD) | is_sort(rows.terms, BIGRAM)
+        total = np.zeros(len(rows.terms) + 1, dtype=np.int64)
+        np.cumsum(np.where(said, rows.freqs, 0), out=total[1:])
+        self._live_length += int(total[-1])
+        self._lengths.extend((total[rows.term_indptr[1:]] - total[rows.term_indptr[:-1]]).astype(np.uint32))
+        self._term_indptr.extend(rows.term_indptr[1:] + self._term_ids.size)
+        self._term_ids.extend(ids)
+        self._term_freqs.extend(freqs)
+
+    def _settle(self) -> None:
+        n = len(self._live)
+        self._vocabulary = self._vocabulary.settled()
+        indptr, ids, freqs = self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown()
+        self._postings = build_postings(indptr, ids, freqs, n, self._vocabulary.size)
+        self._base_live = self._live
+        tokens = self._tokens.shown()
+        if len(tokens):
+            present = np.unique(tokens)
+            counts = np.zeros(int(present[-1]) + 1, dtype=np.int64)
+            counts[present] = token_frequencies(present, self._token_indptr.shown(), tokens, n, self._live)
+            self._base_token_counts = counts
+        self._n_base = n
+
+    def _make_view(self) -> View:
+        return View(
+            sequence=self.sequence,
+            n=len(self._live),
+            n_base=self._n_base,
+            n_live=self._n_live,
+            live=self._live,
+            labels=self._labels.shown(),
+            kinds=self._kinds.shown(),
+            timestamps_s=self._timestamps_s.shown(),
+            expires_s=self._expires_s.shown(),
+            expiring=self._expiring,
+            vectors=None if self._vectors is None else self._vectors.shown(),
+            codes=self._codes.shown(),
+            code_scales=self._code_scales.shown(),
+            has_vector=self._has_vector.shown(),
+            term_indptr=self._term_indptr.shown(),
+            term_ids=self._term_ids.shown(),
+            term_freqs=self._term_freqs.shown(),
+            term_is_word=self._term_is_word.shown(),
+            lengths=self._lengths.shown(),
+            average_length=self._live_length / self._n_live if self._n_live else 0.0,
+            postings=self._postings,
+            token_indptr=self._token_indptr.shown(),
+            tokens=self._tokens.shown(),
+            _vocabulary=self._vocabulary,
+            _base_live=self._base_live,
+            _base_token_counts=self._base_token_counts,
+        )
+
+    def bytes(self) -> int:
+        """Return how much memory the columns take, as allocated."""
+        columns = [value for value in vars(self).values() if isinstance(value, _Column)]
+        arrays = [column.values for column in columns] + [self._live, *self._postings, self._base_token_counts]
+        return sum(array.nbytes for array in arrays) + self._vocabulary.bytes()

@@ -1,0 +1,357 @@
+"""A store: the ledger, the partitions that are in memory, and their indexes, held together.
+
+Writers take one lock and go through the ledger first; only what is durable is published to searches. Searches take
+a partition's view and need no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.analysis import analyse
+from jiyi.config import IndexConfig
+from jiyi.errors import ClosedError, DimensionError, ForkedError, ModelMismatchError, ReadOnlyError, StoreError
+from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, Written, column_row
+from jiyi.lock import WriterLock
+from jiyi.memory import Memory
+from jiyi.models.protocols import Embedder
+from jiyi.partition import Partition, rows_of
+from jiyi.recall.keeper import IndexKeeper, Indexes
+from jiyi.terms import ANALYZER_VERSION, memory_terms
+from jiyi.timestamps import to_seconds
+
+#: Manifest entry of a store whose vectors come from the caller.
+EXTERNAL: Final = "external"
+
+_BATCH: Final = 4_096
+
+
+class Store:
+    """One folder (or one store in memory), opened.
+
+    Args:
+        folder: made when missing; None keeps everything in memory.
+        embedder: makes the vectors of memories that come without one; None for none.
+        dim: length of the vectors that the caller will give, when there is no embedder.
+        read_only, durability: see `Ledger`.
+        memory_budget_bytes: partitions above it are unloaded, least recently used first (never the one in use).
+        index_config: when and how indexes are built.
+        adopt: the embedder was not asked for by name: a store of external vectors does without it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        embedder: Embedder | None,
+        dim: int | None,
+        read_only: bool,
+        durability: Durability,
+        memory_budget_bytes: int,
+        index_config: IndexConfig,
+        adopt: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.read_only = read_only
+        self.embedder = embedder
+        self.index_config = index_config
+        self._budget_bytes = memory_budget_bytes
+        self._pid = os.getpid()
+        self._closed = False
+        self._lock = threading.RLock()
+        self._recent_lock = threading.Lock()
+        self._partitions: OrderedDict[str, Partition] = OrderedDict()
+        self._loaded_names: dict[int, str] = {}
+        self._sizes: dict[str, int] = {}
+        self._total_bytes = 0
+        self._writer_lock: WriterLock | None = None
+        if folder is not None and not read_only:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"cannot make the folder {folder}: {error}; choose a folder that can be written") from error
+            self._writer_lock = WriterLock(folder)
+        try:
+            self.ledger = Ledger(folder, read_only=read_only, durability=durability)
+        except BaseException:
+            self._release()
+            raise
+        try:
+            manifest = self.ledger.manifest()
+            self.model: str | None = manifest.get("embedder")
+            self.dim: int | None = manifest.get("dim")
+            if adopt and self.model == EXTERNAL:
+                self.embedder = embedder = None
+            self.mismatch = self._find_mismatch(embedder, dim)
+            if self.dim is None:
+                self.dim = embedder.dim if embedder is not None else dim
+            if manifest.get("analyzer") != ANALYZER_VERSION and not read_only:
+                self._reanalyse()
+            self._data_version = self.ledger.data_version()
+            indexes = None if folder is None else folder / "indexes"
+            self.keeper = IndexKeeper(indexes, index_config, self.model or self._model_name(), build=not read_only)
+        except BaseException:
+            self.ledger.close()
+            self._release()
+            raise
+
+    def _find_mismatch(self, embedder: Embedder | None, dim: int | None) -> ModelMismatchError | None:
+        """What is wrong between the store's vectors and the embedder; a wrong `dim` argument is refused outright."""
+        if self.model is None or self.dim is None:
+            return None
+        if embedder is not None and (embedder.name, embedder.dim) != (self.model, self.dim):
+            return ModelMismatchError(embedder.name, embedder.dim, self.model, self.dim)
+        if dim is not None and dim != self.dim:
+            raise DimensionError(dim, self.dim, "the dim given to open")
+        return None
+
+    def _model_name(self) -> str:
+        return EXTERNAL if self.embedder is None else self.embedder.name
+
+    def _reanalyse(self) -> None:
+        """Cut every memory into terms again: the store was made by another version of the tokenizer."""
+
+        def batches() -> Iterator[list[tuple[bytes, bytes, int]]]:
+            keys = self.ledger.select_keys("1", ())
+            for start in range(0, len(keys), _BATCH):
+                found = self.ledger.memories(keys[start : start + _BATCH])
+                memories = list(found.values())
+                columns = memory_terms(
+                    [m.text for m in memories], [to_seconds(m.timestamp) for m in memories], [m.speaker for m in memories]
+                )
+                bounds = columns.indptr.tolist()
+                yield [
+                    (columns.terms[s:e].tobytes(), columns.freqs[s:e].tobytes(), key)
+                    for key, s, e in zip(found, bounds[:-1], bounds[1:], strict=True)
+                ]
+
+        self.ledger.replace_terms(batches(), {"analyzer": ANALYZER_VERSION})
+
+    # --------------------------------------------------------------------------------------------------- life
+
+    def check_usable(self) -> None:
+        """Raise ClosedError or ForkedError if this store cannot be used here and now."""
+        if self._closed:
+            raise ClosedError
+        if os.getpid() != self._pid:
+            raise ForkedError(self._pid, os.getpid())
+
+    def check_writable(self, call: str) -> None:
+        """Raise if this store cannot be written to."""
+        self.check_usable()
+        if self.read_only:
+            raise ReadOnlyError(call)
+
+    def close(self) -> None:
+        """Cancel index building, close the files, let another process write."""
+        if os.getpid() != self._pid:
+            return  # everything belongs to the parent
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.keeper.close()
+            self.ledger.close()
+            self._partitions.clear()
+            self._release()
+
+    def _release(self) -> None:
+        if self._writer_lock is not None:
+            self._writer_lock.release()
+
+    # ------------------------------------------------------------------------------------------------- writing
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep other writers out while something is read and then written."""
+        with self._lock:
+            yield
+
+    def write(self, memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None]) -> None:
+        """Store memories durably, all or none, and show them to the next search. Ids must be distinct per namespace.
+
+        Raises:
+            DimensionError: a vector of another length than the store's.
+            ModelMismatchError: the embedder is not the one the store was made with, and is needed.
+            StoreError: the ledger could not be written; nothing has changed.
+        """
+        if not memories:
+            return
+        needs_embedder = any(vector is None for vector in vectors)
+        if self.mismatch is not None and needs_embedder:
+            raise self.mismatch
+        dim = self._dim_with(vectors)
+        embedder = None if self.mismatch is not None else self.embedder
+        derived: list[DerivedRow] = []
+        for start in range(0, len(memories), _BATCH):
+            part = slice(start, start + _BATCH)
+            derived.extend(analyse(memories[part], vectors[part], embedder))
+        manifest: dict[str, Any] = {}
+        if self.model is None and dim is not None:
+            manifest = {"embedder": self._model_name(), "dim": dim}
+        with self._lock:
+            self.check_usable()
+            written = self.ledger.put(memories, derived, manifest)
+            if manifest:
+                self.model, self.dim = manifest["embedder"], dim
+                self.keeper.embedder = self.model
+                self._unload_all()  # partitions loaded before there were vectors have no column for them
+            self._publish(written, memories, derived)
+
+    def _dim_with(self, vectors: Sequence[NDArray[np.float32] | None]) -> int | None:
+        dim = self.dim
+        for i, vector in enumerate(vectors):
+            if vector is None:
+                continue
+            if dim is None:
+                dim = len(vector)
+            elif len(vector) != dim:
+                raise DimensionError(len(vector), dim, f"vector {i} of the batch")
+        return dim
+
+    def _publish(self, written: Written, memories: Sequence[Memory], derived: Sequence[DerivedRow]) -> None:
+        ended = _by_namespace(written.ended)
+        added: dict[int, list[int]] = {}
+        for i, key in enumerate(written.keys):
+            added.setdefault(key >> LABEL_BITS, []).append(i)
+        for number in ended.keys() | added.keys():
+            name = self._loaded_names.get(number)
+            if name is None:
+                continue  # it will be read from the ledger when somebody asks
+            partition = self._partitions[name]
+            if number in ended:
+                partition.end(ended[number], written.sequence)
+            if number in added:
+                rows = [column_row(written.keys[i], memories[i], derived[i]) for i in added[number]]
+                vectors = [derived[i].vector for i in added[number]]
+                partition.append(rows_of(rows), [vectors], written.sequence)
+            self._account(name, partition)
+            self.keeper.consider(partition, name)
+
+    def end(self, keys: Sequence[int]) -> int:
+        """Delete memories durably by key; return how many there were."""
+        with self._lock:
+            self.check_usable()
+            written = self.ledger.delete(keys)
+            self._publish(written, (), ())
+        return len(written.ended)
+
+    def compact(self, now_s: float) -> int:
+        """Remove expired memories, shrink the file; return how many were removed."""
+        with self._lock:
+            before = {name for name, _ in self.ledger.namespaces()}
+            numbers = {name: self.ledger.namespace_number(name) for name in before}
+            written = self.ledger.compact(int(now_s * 1e6))
+            self._unload_all()
+            for name in before - {name for name, _ in self.ledger.namespaces()}:
+                number = numbers[name]
+                if number is not None:
+                    self.keeper.remove(number)
+        return len(written.ended)
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def partition(self, namespace: str) -> Partition | None:
+        """Return a namespace's partition, loading it if need be; None when nothing was ever stored there."""
+        self.check_usable()
+        if self.read_only:
+            self.refresh()
+        partition = self._partitions.get(namespace)
+        if partition is None:
+            with self._lock:
+                self.check_usable()
+                partition = self._partitions.get(namespace) or self._load(namespace)
+            if partition is None:
+                return None
+        with self._recent_lock:
+            if namespace in self._partitions:
+                self._partitions.move_to_end(namespace)
+        return partition
+
+    def indexes(self, partition: Partition) -> Indexes:
+        """Return the indexes that a partition has by now."""
+        return self.keeper.of(partition.namespace)
+
+    def _load(self, namespace: str) -> Partition | None:
+        number = self.ledger.namespace_number(namespace)
+        if number is None:
+            return None
+        with self.ledger.column_rows(number) as (column_rows, vectors, sequence):
+            partition = Partition(number, self.dim, sequence)
+            partition.append(rows_of(column_rows), vectors, sequence)
+        with self._recent_lock:
+            self._partitions[namespace] = partition
+            self._loaded_names[number] = namespace
+        self.keeper.attach(partition, namespace)
+        self._account(namespace, partition)
+        self._evict(keep=namespace)
+        return partition
+
+    def _account(self, name: str, partition: Partition) -> None:
+        size = partition.bytes() + self.indexes(partition).bytes()
+        self._total_bytes += size - self._sizes.get(name, 0)
+        self._sizes[name] = size
+
+    def _evict(self, keep: str) -> None:
+        while self._total_bytes > self._budget_bytes:
+            oldest = next((name for name in self._partitions if name != keep), None)
+            if oldest is None:
+                return  # one namespace larger than the budget still has to be searched
+            self._unload(oldest)
+
+    def _unload(self, name: str) -> None:
+        with self._recent_lock:
+            partition = self._partitions.pop(name)
+            del self._loaded_names[partition.namespace]
+        self._total_bytes -= self._sizes.pop(name)
+        self.keeper.drop(partition.namespace)
+
+    def _unload_all(self) -> None:
+        for name in list(self._partitions):
+            self._unload(name)
+
+    def refresh(self) -> None:
+        """Catch up with another process that writes to the same folder."""
+        with self._lock:
+            version = self.ledger.data_version()
+            if version == self._data_version:
+                return
+            self._data_version = version
+            manifest = self.ledger.manifest()
+            if manifest.get("dim") != self.dim:
+                self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
+                self._unload_all()
+            for name, partition in list(self._partitions.items()):
+                labels = partition.view.labels
+                last_label = int(labels[-1]) if len(labels) else 0
+                ended = self.ledger.ended_keys(partition.sequence)
+                if ended is None:
+                    self._unload(name)
+                    continue
+                with self.ledger.column_rows(partition.namespace, last_label) as (column_rows, vectors, sequence):
+                    partition.append(rows_of(column_rows), vectors, sequence)
+                gone = _by_namespace(ended).get(partition.namespace)
+                if gone is not None:
+                    partition.end(gone, sequence)
+
+    def loaded_bytes(self) -> tuple[int, int]:
+        """Return how many partitions are in memory, and how many bytes they and their indexes take."""
+        loaded = list(self._partitions.values())
+        return len(loaded), sum(p.bytes() + self.indexes(p).bytes() for p in loaded)
+
+
+def _by_namespace(keys: Sequence[int]) -> dict[int, NDArray[np.int64]]:
+    grouped: dict[int, list[int]] = {}
+    for key in keys:
+        grouped.setdefault(key >> LABEL_BITS, []).append(key & LABEL_MASK)
+    return {namespace: np.array(sorted(labels), dtype=np.int64) for namespace, labels in grouped.items()}
+
