@@ -1,0 +1,116 @@
+"""What flows through the pipeline: a query, and the candidates that stages score, order and cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.config import SearchConfig
+from jiyi.partition import View
+from jiyi.terms import QueryTerms
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Degraded(NamedTuple):
+    """A stage that could not do all that was asked, and why."""
+
+    stage: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query against one view of a namespace."""
+
+    text: str
+    k: int
+    now_s: float
+    config: SearchConfig
+    view: View
+    terms: QueryTerms
+    term_ids: NDArray[np.uint32]
+    """Ids of the query's terms that the namespace knows, ascending."""
+    term_weights: Floats
+    """idf of each of them over the namespace's live memories."""
+    vector: NDArray[np.float32] | None
+    """Unit, or None when there is none to search with."""
+    tokens: NDArray[np.uint32]
+    """Rows of the token table, ascending and distinct; empty without a table."""
+    token_weights: Floats
+    eligible: NDArray[np.uint8]
+    """1 for rows that are live, pass the filter and have not expired."""
+    n_eligible: int
+
+    @property
+    def pool_size(self) -> int:
+        """How many candidates each leg recalls."""
+        return max(4 * self.k, self.config.pool_min)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What one scorer says of every candidate."""
+
+    name: str
+    raw: Floats
+    """Shape (m,); 0 for candidates that it has nothing on."""
+    scored: NDArray[np.bool_]
+    """Which candidates it has something on."""
+    rank: Ints
+    """1 for its best candidate, equal scores in the order they were stored; 0 where not scored."""
+    normalized: Floats
+    weight: float
+    """Its share of the relevance; 0 when it has nothing on any candidate."""
+    plan: str = ""
+    """How the leg recalled: "exact" or "indexed"; empty for a signal that only scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The pool. Arrays are by candidate (rows ascending: the order they were stored); `order` ranks them."""
+
+    rows: Ints
+    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Candidate positions, best first."""
+    signals: tuple[Signal, ...] = ()
+    relevance: Floats = field(default_factory=lambda: np.empty(0))
+    recency: Floats = field(default_factory=lambda: np.empty(0))
+    age_s: Floats = field(default_factory=lambda: np.empty(0))
+    score: Floats = field(default_factory=lambda: np.empty(0))
+    """Calibrated relevance: what the order, and then diversification, starts from."""
+    reranked: tuple[Signal, ...] = ()
+    penalty: Floats = field(default_factory=lambda: np.empty(0))
+    """Similarity to the most similar candidate chosen before, for those that MMR chose; 0 elsewhere."""
+    blocker: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The position of that candidate, -1 for none."""
+    mmr: Floats = field(default_factory=lambda: np.empty(0))
+    """The MMR score at the moment of choice, NaN for candidates that MMR did not choose."""
+    degraded: tuple[Degraded, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def with_degraded(self, stage: str, reason: str) -> Candidates:
+        """Return the same candidates, noting a stage that could not do all that was asked."""
+        return replace(self, degraded=(*self.degraded, Degraded(stage, reason)))
+
+
+def best_first(score: Floats) -> Ints:
+    """Return positions by descending score; ties keep the order they were stored."""
+    return np.argsort(-score, kind="stable").astype(np.int64)
+
+
+def ranks(raw: Floats, scored: NDArray[np.bool_]) -> Ints:
+    """Return each candidate's place (from 1) among those that were scored, 0 for the others."""
+    places = np.zeros(len(raw), dtype=np.int64)
+    positions = np.flatnonzero(scored)
+    places[positions[best_first(raw[positions])]] = np.arange(1, len(positions) + 1)
+    return places

@@ -1,0 +1,174 @@
+"""How a query is answered: every number of the pipeline in one frozen, checked value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Normalization = Literal["minmax", "zscore", "rank", "none"]
+Fusion = Literal["weighted", "rrf"]
+Curve = Literal["exponential", "linear", "logarithmic"]
+Diversity = Literal["jaccard", "cosine", "none"]
+Plan = Literal["auto", "exact", "indexed"]
+
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "normalization": ("minmax", "zscore", "rank", "none"),
+    "fusion": ("weighted", "rrf"),
+    "rerank_fusion": ("weighted", "rrf"),
+    "recency_curve": ("exponential", "linear", "logarithmic"),
+    "diversity": ("jaccard", "cosine", "none"),
+    "dense_plan": ("auto", "exact", "indexed"),
+    "keyword_plan": ("auto", "exact", "indexed"),
+}
+# name: (lowest, highest), both allowed unless said in _ABOVE.
+_RANGES: Final[dict[str, tuple[float, float]]] = {
+    "dense_weight": (0, math.inf),
+    "keyword_weight": (0, math.inf),
+    "late_weight": (0, math.inf),
+    "rrf_k": (0, math.inf),
+    "recency_weight": (0, 1),
+    "half_life_s": (0, math.inf),
+    "rerank_weight": (0, 1),
+    "mmr_lambda": (0, 1),
+    "bm25_k1": (0, math.inf),
+    "bm25_b": (0, 1),
+}
+_COUNTS: Final[dict[str, int]] = {"pool_min": 1, "rerank_candidates": 0, "mmr_window": 0}
+
+
+class TextScorer(Protocol):
+    """What the rerank stage asks of a cross-encoder: a score for each text, higher is better."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in explanations."""
+        ...
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return one finite score a text, shape (n,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig:
+    """Every setting of a search. All can be given to `search` by name.
+
+    Recall
+        pool_min: each leg recalls max(4·k, pool_min) candidates. dense_plan, keyword_plan: "exact", "indexed" or
+        "auto" (by size and filter). bm25_k1, bm25_b: BM25's saturation and length correction.
+    Fusion
+        normalization: "minmax" | "zscore" | "rank" | "none" over the pool; fusion: "weighted" | "rrf" (rrf_k).
+        dense_weight, keyword_weight, late_weight: of the vector's cosine, BM25 and late interaction over token
+        vectors; they are scaled to sum to 1, and a signal that has nothing to say has weight 0.
+    Recency
+        blended = relevance·(1 − recency_weight) + recency·recency_weight. recency_curve: "exponential" |
+        "linear" | "logarithmic", each ½ at half_life_s seconds. Kinds in ageless_kinds always have recency 1.
+    Rerank
+        rerank: "bm25", a `TextScorer`, or several in a tuple; the first rerank_candidates are scored.
+        rerank_fusion "weighted": rerank_weight·reranked + (1 − rerank_weight)·first stage, both min-maxed; "rrf".
+    Diversity
+        diversity: "jaccard" | "cosine" | "none" for greedy MMR over mmr_window candidates, with mmr_lambda
+        (1: only relevance, 0: only novelty).
+    """
+
+    pool_min: int = 50
+    dense_plan: Plan = "auto"
+    keyword_plan: Plan = "auto"
+    bm25_k1: float = 0.9
+    bm25_b: float = 0.4
+    normalization: Normalization = "minmax"
+    fusion: Fusion = "weighted"
+    rrf_k: float = 60.0
+    dense_weight: float = 0.3
+    keyword_weight: float = 0.35
+    late_weight: float = 0.35
+    recency_weight: float = 0.1
+    recency_curve: Curve = "exponential"
+    half_life_s: float = 7 * 86400.0
+    ageless_kinds: tuple[str, ...] = ("archival", "procedural")
+    rerank: tuple[Literal["bm25"] | TextScorer, ...] = ()
+    rerank_candidates: int = 30
+    rerank_fusion: Fusion = "weighted"
+    rerank_weight: float = 0.7
+    diversity: Diversity = "jaccard"
+    mmr_window: int = 20
+    mmr_lambda: float = 0.7
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; it must be one of {', '.join(choices)}")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+            if not (low <= value <= high) or (math.isinf(value) and name != "half_life_s"):
+                limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"a finite number from {low:g}"
+                raise ValueError(f"{name} is {value}; it must be {limits}")
+        if self.half_life_s <= 0:
+            raise ValueError(f"half_life_s is {self.half_life_s}; it must be above 0 seconds")
+        for name, least in _COUNTS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
+            if value < least:
+                raise ValueError(f"{name} is {value}; it must be at least {least}")
+        if self.dense_weight + self.keyword_weight + self.late_weight <= 0:
+            raise ValueError("dense_weight, keyword_weight and late_weight are all 0; at least one must be above")
+        if not isinstance(self.rerank, tuple):
+            object.__setattr__(self, "rerank", (self.rerank,))
+        for scorer in self.rerank:
+            if scorer != "bm25" and not callable(getattr(scorer, "score", None)):
+                raise TypeError(f"rerank takes 'bm25' or objects with score(query, texts), got {scorer!r:.80}")
+
+    def with_overrides(self, overrides: dict[str, Any]) -> SearchConfig:
+        """Return a copy with some settings changed; an unknown one is a TypeError that lists those that exist."""
+        if not overrides:
+            return self
+        unknown = sorted(set(overrides) - set(SETTINGS))
+        if unknown:
+            raise TypeError(f"unknown search setting {unknown[0]!r:.80}; settings are {', '.join(SETTINGS)}")
+        return replace(self, **overrides)
+
+
+SETTINGS: Final = tuple(field.name for field in fields(SearchConfig))
+
+DEFAULT: Final = SearchConfig()
+
+#: Settings by name, for `search(preset=…)`: all signals, or one of them alone.
+PRESETS: Final = {
+    "fast": DEFAULT,
+    "keyword": replace(DEFAULT, dense_weight=0.0, late_weight=0.0),
+    "dense": replace(DEFAULT, keyword_weight=0.0, late_weight=0.0),
+    "late": replace(DEFAULT, keyword_weight=0.0, dense_weight=0.0),
+}
+
+
+def preset_named(name: str) -> SearchConfig:
+    """Return a preset; an unknown name is a ValueError that lists those that exist."""
+    if name not in PRESETS:
+        raise ValueError(f"unknown preset {name!r:.80}; presets are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConfig:
+    """When a namespace outgrows the exact plans, and how its indexes are built.
+
+    dense_rows, keyword_rows: from so many rows on a namespace gets an hnswlib graph, a Tantivy index. A search
+    uses them when at least that many rows pass its filter.
+    graph_links (M), graph_build_width (ef_construction), graph_search_width (ef): hnswlib's parameters.
+    """
+
+    dense_rows: int = 50_000
+    keyword_rows: int = 500_000
+    graph_links: int = 16
+    graph_build_width: int = 100
+    graph_search_width: int = 200
+    rebuild_fraction: float = 0.2

@@ -1,0 +1,527 @@
+"""The engine: everything a user calls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.analysis import as_vector
+from jiyi.config import DEFAULT, IndexConfig, SearchConfig, preset_named
+from jiyi.context import Context, ContextConfig, render_context
+from jiyi.errors import NotFoundError, StoreError
+from jiyi.filters import Condition, Where, compile_where
+from jiyi.hits import Hits
+from jiyi.ledger import Durability
+from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name
+from jiyi.models.protocols import Embedder
+from jiyi.models.registry import available_embedders, load_embedder
+from jiyi.query import build_query
+from jiyi.search import search as run_search
+from jiyi.store import Store
+from jiyi.timestamps import TimeLike, to_datetime, to_microseconds, to_seconds, utc_now
+
+MemoryLike = Memory | str | Mapping[str, Any]
+Vector = Sequence[float] | NDArray[Any]
+
+_DEFAULT_EMBEDDER: Final = "default"
+
+
+def open_engine(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    embedder: Embedder | str | None = _DEFAULT_EMBEDDER,
+    dim: int | None = None,
+    config: SearchConfig | None = None,
+    read_only: bool = False,
+    durability: Durability = "process",
+    memory_budget_mb: float = 1024,
+    index_config: IndexConfig | None = None,
+) -> Engine:
+    """Open a store, or make one.
+
+    Args:
+        path: a folder, made when missing; None keeps everything in memory.
+        embedder: "default": what the store was made with, or the table that ships, for a new one. Another name, an
+            object with the `Embedder` protocol, or None: vectors come with `add(vector=…)` or not at all.
+        dim: length of the vectors that will be given, to be checked against the store's. Only with embedder=None.
+        config: settings of every search that does not bring its own.
+        read_only: follow a store that another process may be writing to.
+        durability: "process": an acknowledged write survives kill -9. "power": and power loss, at one fsync a write.
+        memory_budget_mb: namespaces above it are unloaded from memory, least recently used first.
+        index_config: when namespaces get indexes, and how they are built.
+
+    Raises:
+        StoreLockedError: another process writes to the folder.
+        StoreError: the folder or its ledger cannot be read or written; StoreVersionError: it is of another format.
+        DimensionError: `dim` is not the store's.
+        ValueError, TypeError: an argument of another kind or range.
+    """
+    if durability not in ("process", "power"):
+        raise ValueError(f"durability is {durability!r:.80}; it must be 'process' or 'power'")
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
+        raise ValueError(f"dim is {dim!r:.80}; it must be a whole number from 1")
+    if not memory_budget_mb > 0:
+        raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0")
+    if config is not None and not isinstance(config, SearchConfig):
+        raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
+    folder = None if path is None else Path(path)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file; a store is a folder")
+    by_default = embedder == _DEFAULT_EMBEDDER if isinstance(embedder, str) else False
+    if by_default and dim is not None:
+        embedder = None
+    elif isinstance(embedder, str):
+        embedder = load_embedder(available_embedders()[0] if by_default else embedder)
+    elif embedder is not None and not isinstance(embedder, Embedder):
+        raise TypeError(f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}")
+    store = Store(
+        folder,
+        embedder=embedder,
+        dim=dim,
+        read_only=read_only,
+        durability=durability,
+        memory_budget_bytes=int(memory_budget_mb * 2**20),
+        index_config=index_config or IndexConfig(),
+        adopt=by_default,
+    )
+    return Engine(store, config or DEFAULT)
+
+
+class Engine:
+    """A memory for agents. Made by `jiyi.open`; a context manager; safe to share between threads.
+
+    Every call works in one namespace, "default" unless said; namespaces are walls.
+    """
+
+    def __init__(self, store: Store, config: SearchConfig) -> None:
+        self._store = store
+        self.config = config
+
+    # -------------------------------------------------------------------------------------------------- writing
+
+    def add(
+        self,
+        memory: MemoryLike,
+        *,
+        id: str | None = None,
+        namespace: str | None = None,
+        kind: str | None = None,
+        timestamp: TimeLike | None = None,
+        session: str | None = None,
+        speaker: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_at: TimeLike | None = None,
+        sources: Iterable[str] | None = None,
+        vector: Vector | None = None,
+    ) -> str:
+        """Remember one thing; return its id. Durable and searchable when this returns.
+
+        Args:
+            memory: a text (with the fields as keywords), a `Memory`, or a mapping of its fields.
+            id: an id that exists in the namespace is replaced; a new time-ordered one when left out.
+            namespace, kind, timestamp, session, speaker, metadata, expires_at, sources: see `Memory`. They override what
+                a `Memory` or mapping says.
+            vector: shape (dim,), instead of the embedder's.
+
+        Raises:
+            TypeError, ValueError: a field or the vector is not as it must be; nothing was stored.
+            StoreError: the store could not be written; nothing was stored.
+        """
+        given = {
+            "id": id,
+            "namespace": namespace,
+            "kind": kind,
+            "timestamp": timestamp,
+            "session": session,
+            "speaker": speaker,
+            "metadata": metadata,
+            "expires_at": expires_at,
+            "sources": sources,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if isinstance(memory, str):
+            memory = Memory(text=memory, **given)
+        elif given:
+            memory = replace(as_memory(memory), **given)
+        return self.add_many([memory], vectors=None if vector is None else [vector])[0]
+
+    def add_many(
+        self,
+        memories: Iterable[MemoryLike],
+        *,
+        namespace: str | None = None,
+        kind: str | None = None,
+        vectors: Sequence[Vector | None] | NDArray[Any] | None = None,
+    ) -> list[str]:
+        """Remember many things in one transaction, all or none; return their ids in the order given.
+
+        Args:
+            memories: texts, `Memory` objects or mappings of fields, mixed as you like. Of two with the same id in one
+                namespace the later one stays.
+            namespace, kind: for texts and mappings that do not say their own.
+            vectors: one a memory, shape (n, dim), or None for those that the embedder shall make.
+
+        Raises:
+            TypeError, ValueError: one of them is not as it must be; the message says which. Nothing was stored.
+            DimensionError, ModelMismatchError: vectors do not fit the store. Nothing was stored.
+            StoreError: the store could not be written; nothing was stored.
+        """
+        self._store.check_writable("add_many")
+        if isinstance(memories, str | Mapping | Memory):
+            raise TypeError(f"add_many takes a list of memories, got one {type(memories).__name__}; use add for one")
+        items: list[Memory] = []
+        for i, item in enumerate(memories):
+            try:
+                items.append(as_memory(item, namespace=namespace, kind=kind))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"memory {i} of the batch: {error}; nothing of the batch was stored") from None
+        given = self._checked_vectors(vectors, len(items))
+        places = {(memory.namespace, memory.id): i for i, memory in enumerate(items)}
+        last = sorted(places.values())
+        self._store.write([items[i] for i in last], [given[i] for i in last])
+        return [memory.id for memory in items]
+
+    def _checked_vectors(
+        self, vectors: Sequence[Vector | None] | NDArray[Any] | None, count: int
+    ) -> list[NDArray[np.float32] | None]:
+        if vectors is None:
+            return [None] * count
+        if len(vectors) != count:
+            raise ValueError(f"{len(vectors)} vectors were given for {count} memories; give one each, None where there is none")
+        dim = self._store.dim
+        checked: list[NDArray[np.float32] | None] = []
+        for i, vector in enumerate(vectors):
+            checked.append(None if vector is None else as_vector(vector, dim, f"vector {i} of the batch"))
+            if dim is None and vector is not None:
+                dim = len(vector)
+        return checked
+
+    def update(self, id: str, *, namespace: str = "default", vector: Vector | None = None, **fields: Any) -> Memory:
+        """Change fields of a memory; return it as it is now. It counts as stored anew.
+
+        Raises:
+            NotFoundError: there is none with this id.
+            TypeError, ValueError: a field that does not exist, or a value that is not allowed.
+        """
+        self._store.check_writable("update")
+        allowed = [name for name in FIELDS if name not in ("id", "namespace")]
+        unknown = sorted(set(fields) - set(allowed))
+        if unknown:
+            raise TypeError(f"update cannot set {unknown[0]!r:.80}; it sets {', '.join(allowed)}")
+        with self._store.writing():
+            changed = replace(self._found(id, namespace), **fields)
+            self.add(changed, vector=vector)
+        return changed
+
+    def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
+        """Forget memories by id; return how many there were. Unknown ids are passed over."""
+        self._store.check_writable("delete")
+        wanted = [ids] if isinstance(ids, str) else list(ids)
+        for memory_id in wanted:
+            checked_name(memory_id, "id")
+        with self._store.writing():
+            found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
+            return self._store.end([item[0] for item in found if item is not None])
+
+    def forget(self, where: Where, *, namespace: str = "default", dry_run: bool = False) -> int:
+        """Forget every memory that a filter holds for; return how many (would) go. `{}` holds for all."""
+        if dry_run:
+            return self.count(namespace=namespace, where=where)
+        self._store.check_writable("forget")
+        with self._store.writing():
+            condition = _in_namespace(namespace, where)
+            return self._store.end(self._store.ledger.select_keys(condition.sql, condition.parameters))
+
+    # -------------------------------------------------------------------------------------------------- reading
+
+    def get(self, id: str, *, namespace: str = "default") -> Memory:
+        """Return a memory by id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        self._store.check_usable()
+        return self._found(id, namespace)
+
+    def _found(self, id: str, namespace: str) -> Memory:
+        found = self._store.ledger.find(checked_name(namespace, "namespace"), checked_name(id, "id"))
+        if found is None:
+            raise NotFoundError(id, namespace)
+        return found[1]
+
+    def count(self, *, namespace: str | None = "default", where: Where | None = None) -> int:
+        """Return how many memories are stored, of one namespace or (None) of all. Expired ones count until `compact`."""
+        self._store.check_usable()
+        condition = _in_namespace(namespace, where)
+        return self._store.ledger.count(condition.sql, condition.parameters)
+
+    def list(
+        self,
+        *,
+        namespace: str | None = "default",
+        where: Where | None = None,
+        order: str = "stored",
+        limit: int | None = None,
+    ) -> list[Memory]:
+        """Return memories as they are stored, expired ones too.
+
+        Args:
+            namespace: one, or None for all.
+            where: a filter.
+            order: "stored" (oldest first), "newest" or "oldest" (by timestamp; equal ones as stored).
+            limit: at most so many.
+        """
+        self._store.check_usable()
+        orders = {
+            "stored": "m.key & 1099511627775",
+            "newest": "m.timestamp_us DESC, m.key & 1099511627775",
+            "oldest": "m.timestamp_us, m.key & 1099511627775",
+        }
+        if order not in orders:
+            raise ValueError(f"order is {order!r:.80}; it must be one of {', '.join(orders)}")
+        condition = _in_namespace(namespace, where)
+        rows = self._store.ledger.select(
+            condition.sql,
+            condition.parameters,
+            order=orders[order],
+            limit=-1 if limit is None else _checked_count(limit, "limit"),
+        )
+        return [memory for _, memory in rows]
+
+    def namespaces(self) -> dict[str, int]:
+        """Return the namespaces that hold memories, with how many, by name."""
+        self._store.check_usable()
+        return dict(self._store.ledger.namespaces())
+
+    # ------------------------------------------------------------------------------------------------ searching
+
+    def search(
+        self,
+        query: str,
+        *,
+        namespace: str = "default",
+        k: int = 5,
+        where: Where | None = None,
+        now: TimeLike | None = None,
+        query_vector: Vector | None = None,
+        budget_ms: float | None = None,
+        preset: str | None = None,
+        config: SearchConfig | None = None,
+        **overrides: Any,
+    ) -> Hits:
+        """Return the k memories that belong in the answer, best first.
+
+        Args:
+            query: anything at all; its words are never read as a query language.
+            namespace: whose memories.
+            k: how many, from 0.
+            where: only memories that this filter holds for (`filters.compile_where`).
+            now: the moment that recency and expiry count from; give it to replay an answer.
+            query_vector: shape (dim,), instead of the embedder's.
+            budget_ms: reranking stops in time and says in `.degraded` what it left.
+            preset: settings by name: "fast", "keyword", "dense", "late".
+            config: settings, instead of the engine's.
+            **overrides: single settings of `SearchConfig`, e.g. recency_weight=0, diversity="none".
+
+        Returns:
+            Hits: a sequence of at most k `Hit`s.
+
+        Raises:
+            TypeError, ValueError: an argument, field, operator or setting that does not exist or is out of range.
+            DimensionError: the query vector's length is not the store's.
+        """
+        self._store.check_usable()
+        if not isinstance(query, str):
+            raise TypeError(f"the query must be text, got {type(query).__name__}")
+        if preset is not None and config is not None:
+            raise ValueError("give a preset or a config, not both; single settings can be added to either")
+        base = preset_named(preset) if preset is not None else config or self.config
+        if not isinstance(base, SearchConfig):
+            raise TypeError(f"config must be a SearchConfig, got {type(base).__name__}")
+        if budget_ms is not None and not (isinstance(budget_ms, int | float) and budget_ms >= 0):
+            raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
+        return run_search(
+            self._store,
+            query,
+            namespace=checked_name(namespace, "namespace"),
+            k=_checked_count(k, "k"),
+            where=where,
+            now_s=_seconds(now),
+            query_vector=None if query_vector is None else as_vector(query_vector, self._store.dim, "the query vector"),
+            budget_ms=budget_ms,
+            config=base.with_overrides(overrides),
+        )
+
+    def search_many(self, queries: Iterable[str], **settings: Any) -> list[Hits]:
+        """Answer several queries with the same settings, all as of the same moment; one `Hits` each, in order."""
+        settings["now"] = utc_now() if settings.get("now") is None else settings["now"]
+        if isinstance(queries, str):
+            raise TypeError("search_many takes a list of queries, got one text; use search for one")
+        return [self.search(query, **settings) for query in queries]
+
+    def build_context(
+        self,
+        messages: Sequence[Any],
+        *,
+        namespace: str = "default",
+        where: Where | None = None,
+        now: TimeLike | None = None,
+        config: ContextConfig | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+        preset: str | None = None,
+        **overrides: Any,
+    ) -> Context:
+        """Return what the agent should be reminded of before it answers, as text for its prompt.
+
+        The query comes from the last messages, without fillers and without a topic that was left. Archival memories
+        have slots of their own, filled in turn with those nearest to the query and those learnt last; the rest are
+        search hits.
+
+        Args:
+            messages: the conversation, oldest first: mappings or objects with role and content, or texts.
+            namespace, where, now, preset, **overrides: see `search`.
+            config: slots, token budget, order and format.
+            count_tokens: counts the tokens of a text, instead of an estimate.
+        """
+        self._store.check_usable()
+        config = config or ContextConfig()
+        moment = utc_now() if now is None else to_datetime(now, "now")
+        query = build_query(messages)
+        settings = {"namespace": namespace, "now": moment, "preset": preset, **overrides}
+        hits = self.search(query.text, k=config.max_memories, where=where, **settings)
+        archival = self._archival(query.text, config.archival_slots, where, settings)
+        return replace(
+            render_context(hits.memories, archival, now=moment, config=config, count_tokens=count_tokens), query=query
+        )
+
+    def _archival(self, text: str, slots: int, where: Where | None, settings: dict[str, Any]) -> list[Memory]:
+        if slots == 0:
+            return []
+        alive = {"or": [{"expires_at": None}, {"expires_at": {"gt": settings["now"]}}]}
+        kind: dict[str, Any] = {"and": [{"kind": "archival"}, alive, *([] if where is None else [where])]}
+        nearest = self.search(text, k=slots, where=kind, **settings).memories
+        latest = self.list(namespace=settings["namespace"], where=kind, order="newest", limit=slots)
+        in_turn = [memory for pair in zip(nearest, latest, strict=False) for memory in pair]
+        chosen = {memory.id: memory for memory in [*in_turn, *nearest, *latest]}
+        return list(chosen.values())[:slots]
+
+    # ----------------------------------------------------------------------------------------------- upkeep
+
+    def flush(self) -> None:
+        """Return when every index that is due is built and saved, and the ledger's log is in its file."""
+        self._store.check_usable()
+        self._store.keeper.wait()
+        self._store.ledger.checkpoint()
+
+    def compact(self, *, now: TimeLike | None = None) -> int:
+        """Remove expired memories and give free space back; return how many were removed."""
+        self._store.check_writable("compact")
+        return self._store.compact(_seconds(now))
+
+    def snapshot(self, dest: str | os.PathLike[str]) -> Path:
+        """Copy the store into a new folder, consistently, while reading and writing go on; return the folder.
+
+        Raises:
+            ValueError: the folder exists and is not empty.
+            StoreError: it could not be written.
+        """
+        self._store.check_usable()
+        folder = Path(dest)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(f"{folder} exists and is not empty; name a new folder for the snapshot")
+        partial = folder.with_name(folder.name + ".partial")
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            self._store.ledger.copy_to(partial)
+            partial.replace(folder)
+        except OSError as error:
+            raise StoreError(f"the snapshot to {folder} failed: {error}; choose a folder that can be written") from error
+        return folder
+
+    def verify(self) -> list[str]:
+        """Return what is wrong with the store, one line each; empty when every memory is as it was written."""
+        self._store.check_usable()
+        return self._store.ledger.damage()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the store is and holds: counts, model, sizes."""
+        self._store.check_usable()
+        store = self._store
+        loaded, loaded_bytes = store.loaded_bytes()
+        files = [] if store.folder is None else [path for path in store.folder.rglob("*") if path.is_file()]
+        return {
+            "path": None if store.folder is None else str(store.folder),
+            "memories": self.count(namespace=None),
+            "namespaces": len(store.ledger.namespaces()),
+            "kinds": {kind: self.count(namespace=None, where={"kind": kind}) for kind in KINDS},
+            "embedder": store.model or (None if store.embedder is None else store.embedder.name),
+            "dim": store.dim,
+            "mismatch": None if store.mismatch is None else str(store.mismatch),
+            "sequence": store.ledger.manifest()["sequence"],
+            "disk_bytes": sum(path.stat().st_size for path in files),
+            "loaded_namespaces": loaded,
+            "loaded_bytes": loaded_bytes,
+            "index_error": None if store.keeper.last_error is None else str(store.keeper.last_error),
+        }
+
+    def close(self) -> None:
+        """Close the store. Using the engine afterwards is a ClosedError; closing twice is fine."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<jiyi.Engine on {self._store.folder or 'memory'}>"
+
+    # ------------------------------------------------------------------------------------------------ asyncio
+
+    async def aadd(self, memory: MemoryLike, **fields: Any) -> str:
+        """`add`, without blocking the event loop."""
+        return await asyncio.to_thread(self.add, memory, **fields)
+
+    async def aadd_many(self, memories: Iterable[MemoryLike], **settings: Any) -> list[str]:
+        """`add_many`, without blocking the event loop."""
+        return await asyncio.to_thread(self.add_many, memories, **settings)
+
+    async def asearch(self, query: str, **settings: Any) -> Hits:
+        """`search`, without blocking the event loop."""
+        return await asyncio.to_thread(self.search, query, **settings)
+
+    async def abuild_context(self, messages: Sequence[Any], **settings: Any) -> Context:
+        """`build_context`, without blocking the event loop."""
+        return await asyncio.to_thread(self.build_context, messages, **settings)
+
+
+def _in_namespace(namespace: str | None, where: Where | None) -> Condition:
+    condition = compile_where(where)
+    if namespace is None:
+        return condition
+    checked_name(namespace, "namespace")
+    return Condition(f"n.name = ? AND ({condition.sql})", (namespace, *condition.parameters))
+
+
+def _checked_count(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{what} must be a whole number, got {value!r:.80}")
+    if value < 0:
+        raise ValueError(f"{what} is {value}; it must be at least 0")
+    return int(value)
+
+
+def _seconds(now: TimeLike | None) -> float:
+    return to_seconds(utc_now() if now is None else to_datetime(now, "now"))

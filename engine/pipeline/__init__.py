@@ -1,0 +1,1 @@
+"""How candidates become an answer: recall → fuse → recency → rerank → diversify → cut."""

@@ -1,0 +1,40 @@
+"""Fifth stage: of copies only the best, by greedy maximal marginal relevance (Carbonell & Goldstein 1998)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jiyi.candidates import Candidates, Query
+from jiyi.kernels.mmr import mmr_cosine, mmr_jaccard
+from jiyi.kernels.normalize import minmax
+
+
+def diversify(candidates: Candidates, query: Query) -> Candidates:
+    """Choose the first k of the window one by one, each the most relevant that least resembles those chosen before.
+
+    Relevance is min-maxed over the window first, so that λ means the same for every query. Candidates that were not
+    chosen follow in their old order.
+    """
+    config, view = query.config, query.view
+    window = candidates.order[: config.mmr_window]
+    if config.diversity == "none" or len(window) < 2 or query.k == 0:
+        return candidates
+    relevance = minmax(np.ascontiguousarray(candidates.score[window]))
+    rows = candidates.rows[window]
+    count = min(query.k, len(window))
+    if config.diversity == "cosine":
+        if view.vectors is None:
+            return candidates.with_degraded("diversify", "cosine needs vectors and the store has none; order is by relevance")
+        chosen = mmr_cosine(relevance, np.ascontiguousarray(view.vectors[rows]), count, config.mmr_lambda)
+    else:
+        indptr, words = view.words_of(rows)
+        chosen = mmr_jaccard(relevance, indptr, words, count, config.mmr_lambda)
+    picked = window[chosen.order]
+    rest = candidates.order[~np.isin(candidates.order, picked)]
+    penalty, mmr = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
+    blocker = np.full(len(candidates), -1, dtype=np.int64)
+    penalty[picked], mmr[picked] = chosen.penalty, chosen.score
+    blocker[picked] = np.where(chosen.blocker >= 0, window[chosen.blocker], -1)
+    return replace(candidates, order=np.concatenate((picked, rest)), penalty=penalty, blocker=blocker, mmr=mmr)

@@ -1,0 +1,59 @@
+"""Second stage: signals of different scales become one relevance between 0 and 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jiyi.candidates import Candidates, Floats, Query, Signal, best_first
+from jiyi.config import Normalization
+from jiyi.kernels.fusion import rrf_scores, weighted_sum
+from jiyi.kernels.normalize import minmax, rank_scores, zscore
+
+_NORMALIZERS = {"minmax": minmax, "zscore": zscore, "rank": rank_scores}
+
+
+def fuse(candidates: Candidates, query: Query) -> Candidates:
+    """Normalise every signal over the pool and fuse them.
+
+    A signal that has something on no candidate gets weight 0, and the others share the whole.
+    "weighted": the mean of the normalised scores by weight. "rrf": reciprocal ranks, divided by what a candidate that
+    is first everywhere would get, so that recency blends in alike.
+    """
+    config = query.config
+    wanted = [getattr(config, f"{signal.name}_weight") if signal.scored.any() else 0.0 for signal in candidates.signals]
+    total = sum(wanted)
+    weights = [weight / total if total else 0.0 for weight in wanted]
+    signals = tuple(
+        replace(signal, normalized=normalized(signal, config.normalization), weight=weight)
+        for signal, weight in zip(candidates.signals, weights, strict=True)
+    )
+    relevance = np.zeros(len(candidates))
+    if total and len(candidates):
+        shares = np.array(weights)
+        if config.fusion == "rrf":
+            places = np.stack([signal.rank for signal in signals])
+            relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
+        else:
+            relevance = weighted_sum(np.stack([signal.normalized for signal in signals]), shares)
+    return replace(candidates, signals=signals, relevance=relevance, score=relevance, order=best_first(relevance))
+
+
+def normalized(signal: Signal, how: Normalization) -> Floats:
+    """Return a signal's scores on the common scale.
+
+    The keyword and late signals' 0 ("nothing in common") is a score like any other. A vector that does not exist is
+    none: it takes the lowest normalised value of those that do.
+    """
+    if how == "none" or len(signal.raw) == 0:
+        return signal.raw
+    normalize = _NORMALIZERS[how]
+    if signal.name != "dense" or signal.scored.all():
+        return normalize(signal.raw)
+    scores = np.zeros(len(signal.raw))
+    if signal.scored.any():
+        among = normalize(np.ascontiguousarray(signal.raw[signal.scored]))
+        scores[signal.scored] = among
+        scores[~signal.scored] = min(0.0, float(among.min()))
+    return scores
