@@ -82,6 +82,8 @@ class Candidates:
     """Candidate positions, best first."""
     signals: tuple[Signal, ...] = ()
     relevance: Floats = field(default_factory=lambda: np.empty(0))
+    lent: Floats = field(default_factory=lambda: np.empty(0))
+    """What the memory before it in its session lends; relevance is at least that."""
     recency: Floats = field(default_factory=lambda: np.empty(0))
     age_s: Floats = field(default_factory=lambda: np.empty(0))
     score: Floats = field(default_factory=lambda: np.empty(0))

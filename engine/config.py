@@ -31,6 +31,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "dense_weight": (0, math.inf),
     "keyword_weight": (0, math.inf),
     "late_weight": (0, math.inf),
+    "neighbor_share": (0, 1),
     "rrf_k": (0, math.inf),
     "recency_weight": (0, 1),
     "half_life_s": (0, math.inf),
@@ -66,6 +67,8 @@ class SearchConfig:
         normalization: "minmax" | "zscore" | "rank" | "none" over the pool; fusion: "weighted" | "rrf" (rrf_k).
         dense_weight, keyword_weight, late_weight: of the vector's cosine, BM25 and late interaction over token
         vectors; they are scaled to sum to 1, and a signal that has nothing to say has weight 0.
+        neighbor_share: how much of its relevance a memory lends to the one after it in its session, so that an answer
+        is found by the question before it; 0 lends nothing.
     Recency
         blended = relevance·(1 − recency_weight) + recency·recency_weight. recency_curve: "exponential" |
         "linear" | "logarithmic", each ½ at half_life_s seconds. Kinds in ageless_kinds always have recency 1.
@@ -85,6 +88,7 @@ class SearchConfig:
     normalization: Normalization = "minmax"
     fusion: Fusion = "weighted"
     rrf_k: float = 60.0
+    neighbor_share: float = 0.8
     dense_weight: float = 0.3
     keyword_weight: float = 0.35
     late_weight: float = 0.35

@@ -20,7 +20,8 @@ class Hit:
     rank: int
     """From 1."""
     factors: Mapping[str, Any]
-    """Where the score comes from: `signals` by name (raw, rank, normalized, weight), `relevance`, `recency`, `age_s`,
+    """Where the score comes from: `signals` by name (raw, rank, normalized, weight), `relevance`, `lent` (by the
+    memory before it in its session), `recency`, `age_s`,
     `reranked` by name, `mmr` (score, penalty, because_of)."""
 
 
@@ -97,6 +98,7 @@ class Hits(Sequence[Hit]):
         factors: dict[str, Any] = {
             "signals": {signal.name: _of(signal, position) for signal in candidates.signals},
             "relevance": float(candidates.relevance[position]),
+            "lent": float(candidates.lent[position]),
         }
         if len(candidates.recency):
             factors["recency"] = float(candidates.recency[position])

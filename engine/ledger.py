@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -58,6 +59,7 @@ CREATE TABLE columns (
     kind INTEGER NOT NULL,
     timestamp_us INTEGER NOT NULL,
     expires_us INTEGER,
+    session INTEGER NOT NULL,  -- hash of its name, 0 for none
     terms BLOB NOT NULL,
     freqs BLOB NOT NULL,
     tokens BLOB NOT NULL,
@@ -73,7 +75,7 @@ _MEMORY_FIELDS: Final = (
 )
 _FROM_MEMORIES: Final = "FROM memories m JOIN namespaces n ON n.namespace = m.namespace"
 
-ColumnRow = tuple[int, int, int, int | None, bytes, bytes, bytes]
+ColumnRow = tuple[int, int, int, int | None, int, bytes, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,15 @@ class Written:
 def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
     """Return a memory's row of the columns table, but for the vector."""
     timestamp_us, expires_us = to_microseconds(memory.timestamp), _microseconds(memory.expires_at)
-    return key, KINDS.index(memory.kind), timestamp_us, expires_us, row.terms, row.freqs, row.tokens
+    kind, session = KINDS.index(memory.kind), _session_hash(memory.session)
+    return key, kind, timestamp_us, expires_us, session, row.terms, row.freqs, row.tokens
+
+
+def _session_hash(session: str | None) -> int:
+    """63 bits that tell sessions apart, so that a partition need not hold their names."""
+    if session is None:
+        return 0
+    return int.from_bytes(blake2b(session.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
 def _microseconds(value: datetime | None) -> int | None:
@@ -139,7 +149,9 @@ def _store_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{doing} failed: {error}; free space and permissions of the folder are worth a look") from error
+        raise StoreError(
+            f"{doing} failed: {error}; free space and permissions of the folder are worth a look"
+        ) from error
 
 
 class Ledger:
@@ -310,7 +322,7 @@ class Ledger:
                 ),
             )
             connection.executemany(
-                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (*column_row(key, memory, row), row.vector)
                     for key, memory, row in zip(keys, memories, derived, strict=True)
@@ -354,7 +366,9 @@ class Ledger:
         for name in sorted(names):
             row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
             if row is None:
-                row = connection.execute("INSERT INTO namespaces (name) VALUES (?) RETURNING namespace", (name,)).fetchone()
+                row = connection.execute(
+                    "INSERT INTO namespaces (name) VALUES (?) RETURNING namespace", (name,)
+                ).fetchone()
             numbers[name] = int(row[0])
         return numbers
 
@@ -368,7 +382,9 @@ class Ledger:
     def compact(self, now_us: int) -> Written:
         """Remove expired memories, forget tombstones, and give free pages back to the file system."""
         with self._writing() as connection:
-            expired = [row[0] for row in connection.execute("SELECT key FROM memories WHERE expires_us <= ?", (now_us,))]
+            expired = [
+                row[0] for row in connection.execute("SELECT key FROM memories WHERE expires_us <= ?", (now_us,))
+            ]
             sequence = self._end(connection, expired, self._sequence(connection))
             connection.execute("DELETE FROM tombstones WHERE seq <= ?", (sequence,))
             connection.execute(
@@ -416,8 +432,8 @@ class Ledger:
     ) -> Iterator[tuple[list[ColumnRow], Iterator[list[bytes | None]], int]]:
         """Read a namespace's derived rows with a label above `after_label`, oldest first, from one moment.
 
-        Yields the rows without their vectors, the vectors in parts (they are most of the bytes, and no two copies of all
-        should be in memory), and the sequence number that both show.
+        Yields the rows without their vectors, the vectors in parts (they are most of the bytes, and no two copies
+        of all should be in memory), and the sequence number that both show.
         """
         first, last = key_range(namespace)
         within = "FROM columns WHERE key > ? AND key <= ? ORDER BY key"
@@ -430,7 +446,7 @@ class Ledger:
         with self.reading() as connection:
             connection.execute("BEGIN")
             try:
-                query = f"SELECT key, kind, timestamp_us, expires_us, terms, freqs, tokens {within}"
+                query = f"SELECT key, kind, timestamp_us, expires_us, session, terms, freqs, tokens {within}"
                 rows = connection.execute(query, (first + after_label, last)).fetchall()
                 yield rows, vectors(connection), self._sequence(connection)
             finally:
@@ -465,7 +481,7 @@ class Ledger:
         return None if row is None else (row[0], _to_memory(row))
 
     def select_keys(self, condition: str, parameters: Sequence[Any]) -> list[int]:
-        """Return the keys, ascending, of memories that satisfy an SQL condition over `m` (memories) and `n` (namespaces)."""
+        """Return the keys, ascending, of memories that satisfy an SQL condition over `m` and `n` (namespaces)."""
         query = f"SELECT m.key {_FROM_MEMORIES} WHERE {condition} ORDER BY m.key"
         with self.reading() as connection:
             return [row[0] for row in connection.execute(query, parameters)]

@@ -67,6 +67,8 @@ class Rows:
     timestamps_s: NDArray[np.float64]
     expires_s: NDArray[np.float64]
     """Infinity where a memory does not expire."""
+    sessions: NDArray[np.int64]
+    """A hash of the session's name, 0 for none."""
     term_indptr: NDArray[np.int64]
     terms: NDArray[np.uint64]
     freqs: NDArray[np.uint16]
@@ -86,7 +88,9 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         np.cumsum([len(blob) for blob in blobs], out=indptr[1:])
         return indptr // values.itemsize, values
 
-    keys, kinds, timestamps, expires, terms, freqs, tokens = zip(*column_rows, strict=True) if column_rows else ((),) * 7
+    keys, kinds, timestamps, expires, sessions, terms, freqs, tokens = (
+        zip(*column_rows, strict=True) if column_rows else ((),) * 8
+    )
     term_indptr, term_values = compressed(terms, np.uint64)
     token_indptr, token_values = compressed(tokens, np.uint32)
     return Rows(
@@ -94,6 +98,7 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         kinds=np.array(kinds, dtype=np.uint8),
         timestamps_s=np.array(timestamps, dtype=np.float64) / 1e6,
         expires_s=np.array([np.inf if us is None else us / 1e6 for us in expires], dtype=np.float64),
+        sessions=np.array(sessions, dtype=np.int64),
         term_indptr=term_indptr,
         terms=term_values,
         freqs=np.frombuffer(b"".join(freqs), dtype=np.uint16),
@@ -117,6 +122,10 @@ class View:
     expires_s: NDArray[np.float64]
     expiring: bool
     """Whether any row has a finite `expires_s`."""
+    previous: NDArray[np.int64]
+    """The row before it in its session, by time and then as stored; -1 for none."""
+    next: NDArray[np.int64]
+    """The row after it in its session, -1 for none. May name a row behind this view's last (stored since)."""
     vectors: NDArray[np.float32] | None
     """Unit rows, shape (n, dim)."""
     codes: NDArray[np.int8]
@@ -252,6 +261,10 @@ class Partition:
         self._kinds = _Column(np.uint8)
         self._timestamps_s = _Column(np.float64)
         self._expires_s = _Column(np.float64)
+        self._sessions = _Column(np.int64)
+        self._previous = _Column(np.int64)
+        self._next = _Column(np.int64)
+        self._session_ends: dict[int, int] = {}
         self._vectors = None if dim is None else _Column(np.float32, dim)
         self._codes = _Column(np.int8, dim or 0)
         self._code_scales = _Column(np.float32)
@@ -273,7 +286,9 @@ class Partition:
         self._n_base = 0
         self._base_live = self._live
         self._base_token_counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._postings = build_postings(self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0)
+        self._postings = build_postings(
+            self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0
+        )
         self.sequence = sequence
         self.view = self._make_view()
 
@@ -306,12 +321,42 @@ class Partition:
         self._timestamps_s.extend(rows.timestamps_s)
         self._expires_s.extend(rows.expires_s)
         self._expiring = self._expiring or bool(np.isfinite(rows.expires_s).any())
+        self._extend_sessions(rows)
         self._extend_vectors(n, vectors)
         self._extend_terms(rows)
         self._token_indptr.extend(rows.token_indptr[1:] + self._tokens.size)
         self._tokens.extend(rows.tokens)
         self._live = np.concatenate((self._live, np.ones(n, dtype=np.uint8)))
         self._n_live += n
+
+    def _extend_sessions(self, rows: Rows) -> None:
+        first = self._sessions.size
+        self._sessions.extend(rows.sessions)
+        self._previous.extend(np.full(len(rows), -1, dtype=np.int64))
+        self._next.extend(np.full(len(rows), -1, dtype=np.int64))
+        times, before, after = self._timestamps_s.values, self._previous.values, self._next.values
+        for row in (np.flatnonzero(rows.sessions) + first).tolist():
+            end = self._session_ends.get(int(self._sessions.values[row]))
+            if end is not None and times[row] < times[end]:
+                self._relink()  # told out of order: rare enough to sort every session again
+                return
+            if end is not None:
+                before[row], after[end] = end, row
+            self._session_ends[int(self._sessions.values[row])] = row
+
+    def _relink(self) -> None:
+        sessions, times = self._sessions.shown(), self._timestamps_s.shown()
+        order = np.lexsort((np.arange(len(sessions)), times, sessions))
+        order = order[sessions[order] != 0]
+        same = sessions[order[1:]] == sessions[order[:-1]]
+        before, after = np.full(len(sessions), -1, dtype=np.int64), np.full(len(sessions), -1, dtype=np.int64)
+        before[order[1:][same]], after[order[:-1][same]] = order[:-1][same], order[1:][same]
+        # New arrays: views that were published keep the links they had.
+        self._previous, self._next = _Column(np.int64), _Column(np.int64)
+        self._previous.extend(before)
+        self._next.extend(after)
+        ends = order[after[order] < 0]
+        self._session_ends = dict(zip(sessions[ends].tolist(), ends.tolist(), strict=True))
 
     def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
         if self._vectors is None or self.dim is None:
@@ -370,6 +415,8 @@ class Partition:
             timestamps_s=self._timestamps_s.shown(),
             expires_s=self._expires_s.shown(),
             expiring=self._expiring,
+            previous=self._previous.shown(),
+            next=self._next.shown(),
             vectors=None if self._vectors is None else self._vectors.shown(),
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),

@@ -26,7 +26,9 @@ def diversify(candidates: Candidates, query: Query) -> Candidates:
     count = min(query.k, len(window))
     if config.diversity == "cosine":
         if view.vectors is None:
-            return candidates.with_degraded("diversify", "cosine needs vectors and the store has none; order is by relevance")
+            return candidates.with_degraded(
+                "diversify", "cosine needs vectors and the store has none; order is by relevance"
+            )
         chosen = mmr_cosine(relevance, np.ascontiguousarray(view.vectors[rows]), count, config.mmr_lambda)
     else:
         indptr, words = view.words_of(rows)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jiyi.candidates import Candidates, Floats, Query, Signal, best_first
+from jiyi.candidates import Candidates, Floats, Ints, Query, Signal, best_first
 from jiyi.config import Normalization
 from jiyi.kernels.fusion import rrf_scores, weighted_sum
 from jiyi.kernels.normalize import minmax, rank_scores, zscore
@@ -37,7 +37,22 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
             relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
         else:
             relevance = weighted_sum(np.stack([signal.normalized for signal in signals]), shares)
-    return replace(candidates, signals=signals, relevance=relevance, score=relevance, order=best_first(relevance))
+    lent = _lent(candidates.rows, relevance, query)
+    relevance = np.maximum(relevance, lent)
+    return replace(
+        candidates, signals=signals, relevance=relevance, lent=lent, score=relevance, order=best_first(relevance)
+    )
+
+
+def _lent(rows: Ints, relevance: Floats, query: Query) -> Floats:
+    """What each candidate is lent by the one before it in its session: a share of that one's relevance.
+
+    In a conversation the turn that answers often shares no word with the query; the question before it does.
+    """
+    before = query.view.previous[rows]
+    places = np.minimum(np.searchsorted(rows, before), max(len(rows) - 1, 0))
+    is_candidate = (before >= 0) & (rows[places] == before) if len(rows) else np.zeros(0, dtype=bool)
+    return np.where(is_candidate, relevance[places] * query.config.neighbor_share, 0.0)
 
 
 def normalized(signal: Signal, how: Normalization) -> Floats:

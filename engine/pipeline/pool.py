@@ -22,12 +22,21 @@ def recall(query: Query, indexes: Indexes, config: IndexConfig, table: TokenTabl
     use_keyword = query.config.keyword_weight > 0
     keyword, keyword_plan = recall_keyword(query, indexes.inverted, config.keyword_rows) if use_keyword else (_NONE, "")
     rows = np.union1d(dense, keyword).astype(np.int64)
+    if query.config.neighbor_share > 0:
+        rows = np.union1d(rows, _following(query, rows)).astype(np.int64)
     signals = (
         _dense_signal(query, rows, dense_plan),
         _keyword_signal(query, rows, keyword_plan),
         _late_signal(query, rows, table),
     )
     return Candidates(rows=rows, signals=tuple(signal for signal in signals if signal is not None))
+
+
+def _following(query: Query, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows that come next in their sessions: what was said before them may lend them its relevance."""
+    following = query.view.next[rows]
+    following = following[(following >= 0) & (following < query.view.n)]
+    return following[query.eligible[following] == 1]
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -58,7 +67,5 @@ def _late_signal(query: Query, rows: NDArray[np.int64], table: TokenTable | None
         return None
     view, tokens = query.view, query.tokens
     vectors = table.table[tokens].astype(np.float32) * table.inverse_norms[tokens, None]
-    raw = max_sim(
-        vectors, query.token_weights, table.table, table.inverse_norms, view.token_indptr, view.tokens, rows
-    )
+    raw = max_sim(vectors, query.token_weights, table.table, table.inverse_norms, view.token_indptr, view.tokens, rows)
     return _signal("late", raw, raw > 0)

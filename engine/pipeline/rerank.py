@@ -48,11 +48,15 @@ def rerank(
             texts = texts_of(top) if texts is None else texts
             raw = _score(scorer, query.text, texts, deadline)
         except Exception as error:  # a model of the user's: whatever it raises, the query is answered
-            candidates = candidates.with_degraded("rerank", f"{_name(scorer)} failed: {type(error).__name__}: {error}"[:300])
+            candidates = candidates.with_degraded(
+                "rerank", f"{_name(scorer)} failed: {type(error).__name__}: {error}"[:300]
+            )
             continue
         if len(raw) < len(top):
             left = len(top) - len(raw)
-            candidates = candidates.with_degraded("rerank", f"{_name(scorer)} left {left} of {len(top)} candidates: budget spent")
+            candidates = candidates.with_degraded(
+                "rerank", f"{_name(scorer)} left {left} of {len(top)} candidates: budget spent"
+            )
         if len(raw):
             signals.append(_over_pool(_name(scorer), candidates, top[: len(raw)], raw))
     if not signals:
