@@ -26,12 +26,11 @@ def _vocabulary() -> tuple[list[str], list[str]]:
 
 
 def texts(count: int, *, seed: int = 0, words: int = 15, rare_words: int = 20_000) -> Iterator[str]:
-    """Yield made-up memories: about two thirds English, word frequencies after Zipf, with names and numbers that are rare."""
+    """Yield made-up memories: two thirds English, a third Chinese, words after Zipf and one rare name in each."""
     rng = np.random.default_rng(seed)
     english, chinese = _vocabulary()
-    for vocabulary, share in ((english, 2), (chinese, 1)):
-        rng.shuffle(vocabulary)
-        assert share
+    rng.shuffle(english)
+    rng.shuffle(chinese)
     for _ in range(count):
         vocabulary, joint = (english, " ") if rng.random() < 2 / 3 else (chinese, "")
         ranks = np.minimum(rng.zipf(1.3, size=words) - 1, len(vocabulary) - 1)

@@ -23,8 +23,8 @@ def count_sorted_rows(
         values: shape (nnz,), uint64.
 
     Returns:
-        (indptr int64 of shape (n + 1,), values uint64 of shape (m,), ascending and unique within a row, counts uint16 of
-        shape (m,), at least 1; more than 65,535 repeats count as 65,535). Empty rows stay empty. O(nnz log row).
+        (indptr int64 of shape (n + 1,), values uint64 of shape (m,), ascending and unique within a row, counts uint16
+        of shape (m,), at least 1; more than 65,535 repeats count as 65,535). Empty rows stay empty. O(nnz log row).
 
     Raises:
         TypeError: an array of another dtype.
@@ -67,8 +67,8 @@ def sort_rows(
         freqs: shape (nnz,), uint16.
 
     Returns:
-        (ids uint32, freqs uint16), new arrays of shape (nnz,). Equal ids of a row keep their order. O(row) for rows that
-        are in order already, O(row²) for others up to 64 ids, O(row log row) for longer ones.
+        (ids uint32, freqs uint16), new arrays of shape (nnz,). Equal ids of a row keep their order. O(row) for rows
+        that are in order already, O(row²) for others up to 64 ids, O(row log row) for longer ones.
 
     Raises:
         TypeError: an array of another dtype.

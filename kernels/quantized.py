@@ -14,7 +14,7 @@ from jiyi.kernels.topk import dense_rows, top_k
 
 
 def quantize_rows(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Each row as int8 codes and one scale: vectors[r] ≈ codes[r] · scales[r], off by at most scales[r] / 2 a component.
+    """Each row as int8 codes and one scale: vectors[r] ≈ codes[r] · scales[r], each value off by at most scales[r] / 2.
 
     scales[r] = max_j |vectors[r, j]| / 127.
 
@@ -44,7 +44,9 @@ def _quantize_rows_kernel(vectors: Any, codes: Any, scales: Any) -> None:
             largest = max(largest, abs(vectors[row, j]))
         scales[row] = largest / np.float32(127.0)
         for j in range(d):
-            codes[row, j] = np.int8(0) if largest == 0 else np.int8(np.rint(vectors[row, j] / largest * np.float32(127.0)))
+            codes[row, j] = (
+                np.int8(0) if largest == 0 else np.int8(np.rint(vectors[row, j] / largest * np.float32(127.0)))
+            )
 
 
 def quantized_top_k(
@@ -70,7 +72,8 @@ def quantized_top_k(
 
     Returns:
         (rows int64, scores float32), both of shape (m,), m ≤ min(k, n), best first; ties go to the lower row.
-        Nothing eligible, n = 0 or k = 0: two empty arrays. O(n d) bytes read, and O(d) floats for each row not ruled out.
+        Nothing eligible, n = 0 or k = 0: two empty arrays. O(n d) bytes read, and O(d)
+        floats for each row not ruled out.
 
     Raises:
         TypeError: an array of another dtype, or k not an integer.

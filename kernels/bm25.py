@@ -1,0 +1,504 @@
+"""BM25 over token ids: postings for the rows that are settled, a merge of sorted ids for the rows that are new."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jiyi.kernels import _check
+from jiyi.kernels._jit import float64, int64, jit, reads, uint8, uint16, uint32, writes
+
+
+class Postings(NamedTuple):
+    """Which rows hold each token: the CSR of rows by token, turned around.
+
+    Attributes:
+        indptr: shape (vocabulary + 1,), int64: token t's entries are [indptr[t], indptr[t + 1]).
+        rows: shape (nnz,), uint32, ascending within a token.
+        freqs: shape (nnz,), uint16: how often the row holds the token.
+    """
+
+    indptr: NDArray[np.int64]
+    rows: NDArray[np.uint32]
+    freqs: NDArray[np.uint16]
+
+
+def idf(df: NDArray[np.int64], n_docs: int) -> NDArray[np.float64]:
+    """Inverse document frequency in the form that is never negative.
+
+    idf(t) = ln(1 + (N − df + ½) / (df + ½)): Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and
+    Beyond, with Lucene's 1 + inside the logarithm.
+
+    Args:
+        df: shape (q,), int64, each 0 to n_docs: how many documents hold the token.
+        n_docs: how many documents there are, at least 0.
+
+    Returns:
+        Shape (q,), float64, above 0, in the order of `df`. Equal df give equal values; empty gives empty. O(q).
+
+    Raises:
+        TypeError: df of another dtype, or n_docs not an integer.
+        ValueError: another shape, not contiguous, or a df below 0 or above n_docs.
+    """
+    q = _check.array(df, _check.I64, 1, "df")
+    n_docs = _check.count(n_docs, "n_docs")
+    weights = np.empty(q, np.float64)
+    bad = _idf_kernel(df, n_docs, weights)
+    if bad >= 0:
+        raise ValueError(
+            f"df[{bad}] is {df[bad]}, allowed is 0 to n_docs = {n_docs}: count both over the same documents"
+        )
+    return weights
+
+
+@jit((reads(int64), int64, writes(float64)))
+def _idf_kernel(df: Any, n_docs: Any, weights: Any) -> Any:
+    for t in range(len(df)):
+        if df[t] < 0 or df[t] > n_docs:
+            return t
+        weights[t] = np.log1p((n_docs - df[t] + 0.5) / (df[t] + 0.5))
+    return -1
+
+
+def build_postings(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.uint32],
+    freqs: NDArray[np.uint16],
+    n_rows: int,
+    vocabulary_size: int,
+) -> Postings:
+    """Turn rows of tokens into tokens' rows by counting sort.
+
+    Args:
+        indptr: shape (≥ n_rows + 1,), int64, ascending: row r's tokens are [indptr[r], indptr[r + 1]).
+        ids: shape (≥ indptr[n_rows],), uint32, each below vocabulary_size, unique within a row.
+        freqs: shape of ids, uint16: how often the row holds the token.
+        n_rows: how many rows to index, at least 0.
+        vocabulary_size: one above the largest id, at least 0.
+
+    Returns:
+        Postings, each token's rows ascending. No rows give no entries. O(nnz + vocabulary_size).
+
+    Raises:
+        TypeError: an array of another dtype, or a count that is not an integer.
+        ValueError: arrays that do not belong together, or an id at or above vocabulary_size.
+    """
+    n_rows = _check.count(n_rows, "n_rows")
+    vocabulary_size = _check.count(vocabulary_size, "vocabulary_size")
+    _check_tokens(indptr, ids, freqs, n_rows)
+    counts = np.zeros(vocabulary_size + 1, np.int64)
+    nnz = int(indptr[n_rows] - indptr[0])
+    rows = np.empty(nnz, np.uint32)
+    row_freqs = np.empty(nnz, np.uint16)
+    bad = _build_postings_kernel(indptr, ids, freqs, n_rows, counts, rows, row_freqs)
+    if bad >= 0:
+        raise ValueError(
+            f"ids[{bad}] is {ids[bad]}, allowed is below vocabulary_size = {vocabulary_size}: count it too"
+        )
+    return Postings(counts, rows, row_freqs)
+
+
+@jit((reads(int64), reads(uint32), reads(uint16), int64, writes(int64), writes(uint32), writes(uint16)))
+def _build_postings_kernel(
+    indptr: Any, ids: Any, freqs: Any, n_rows: Any, counts: Any, rows: Any, row_freqs: Any
+) -> Any:
+    vocabulary_size = len(counts) - 1
+    for position in range(indptr[0], indptr[n_rows]):
+        if ids[position] >= vocabulary_size:
+            return position
+        counts[ids[position] + 1] += 1
+    for token in range(vocabulary_size):
+        counts[token + 1] += counts[token]
+    # counts[t] is where t's entries start; it advances as they are placed, and is shifted back at the end.
+    for row in range(n_rows):
+        for position in range(indptr[row], indptr[row + 1]):
+            token = ids[position]
+            place = counts[token]
+            rows[place] = row
+            row_freqs[place] = freqs[position]
+            counts[token] = place + 1
+    for token in range(vocabulary_size, 0, -1):
+        counts[token] = counts[token - 1]
+    counts[0] = 0
+    return -1
+
+
+def document_frequencies(
+    query_ids: NDArray[np.uint32],
+    postings: Postings,
+    n_base: int,
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.uint32],
+    n: int,
+    live: NDArray[np.uint8],
+) -> NDArray[np.int64]:
+    """How many live rows hold each query token.
+
+    df(t) = |{r < n : live[r], t ∈ r}|; rows below n_base through the postings, the rest by merging sorted ids.
+
+    Args:
+        query_ids: shape (q,), uint32, ascending and unique; an id beyond the postings' vocabulary is in no base row.
+        postings: of the rows [0, n_base), see `build_postings`.
+        n_base: how many rows the postings cover, 0 to n.
+        indptr: shape (≥ n + 1,), int64.
+        ids: shape (≥ indptr[n],), uint32, ascending and unique within a row.
+        n: how many rows there are.
+        live: shape (≥ n,), uint8; rows with 0 do not count.
+
+    Returns:
+        Shape (q,), int64, in the order of `query_ids`; zeros when nothing is live. O(entries of the query's tokens +
+        tokens of the rows from n_base on).
+
+    Raises:
+        TypeError: an array of another dtype, or a count that is not an integer.
+        ValueError: arrays that do not belong together, n_base above n, or query_ids not ascending.
+    """
+    q = _check.array(query_ids, _check.U32, 1, "query_ids")
+    n, n_base = _check_base(postings, n_base, n)
+    _check.csr_of(indptr, ids, n, "ids")
+    _check.at_least(_check.array(live, _check.U8, 1, "live"), n, "live")
+    df = np.zeros(q, np.int64)
+    _refuse_bad_query(
+        _document_frequencies_kernel(query_ids, postings.indptr, postings.rows, n_base, indptr, ids, n, live, df),
+        query_ids,
+    )
+    return df
+
+
+@jit(
+    (
+        reads(uint32),
+        reads(int64),
+        reads(uint32),
+        int64,
+        reads(int64),
+        reads(uint32),
+        int64,
+        reads(uint8),
+        writes(int64),
+    )
+)
+def _document_frequencies_kernel(
+    query_ids: Any, post_indptr: Any, post_rows: Any, n_base: Any, indptr: Any, ids: Any, n: Any, live: Any, df: Any
+) -> Any:
+    q = len(query_ids)
+    vocabulary_size = len(post_indptr) - 1
+    for t in range(q):
+        token = query_ids[t]
+        if t > 0 and token <= query_ids[t - 1]:
+            return t
+        if token < vocabulary_size:
+            for entry in range(post_indptr[token], post_indptr[token + 1]):
+                row = post_rows[entry]
+                if row >= n_base:  # ascending: the rest is beyond the base too
+                    break
+                if live[row] != 0:
+                    df[t] += 1
+    for row in range(n_base, n):
+        if live[row] == 0:
+            continue
+        t, position, end = 0, indptr[row], indptr[row + 1]
+        while t < q and position < end:
+            if query_ids[t] == ids[position]:
+                df[t] += 1
+                t += 1
+                position += 1
+            elif query_ids[t] < ids[position]:
+                t += 1
+            else:
+                position += 1
+    return -1
+
+
+def bm25_scores(
+    query_ids: NDArray[np.uint32],
+    weights: NDArray[np.float64],
+    postings: Postings,
+    n_base: int,
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.uint32],
+    freqs: NDArray[np.uint16],
+    lengths: NDArray[np.uint32],
+    n: int,
+    eligible: NDArray[np.uint8],
+    average_length: float,
+    *,
+    k1: float,
+    b: float,
+) -> NDArray[np.float64]:
+    """The BM25 score of every row.
+
+    score(r) = Σ_t w_t · f(k1 + 1) / (f + k1(1 − b + b·len_r/avg)), f = how often r holds t, added in the order of
+    query_ids: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond, section 3.
+
+    Args:
+        query_ids: shape (q,), uint32, ascending and unique.
+        weights: shape (q,), float64, finite: idf, or idf times a boost.
+        postings: of the rows [0, n_base).
+        n_base: how many rows the postings cover, 0 to n.
+        indptr: shape (≥ n + 1,), int64.
+        ids: shape (≥ indptr[n],), uint32, ascending and unique within a row.
+        freqs: shape of ids, uint16.
+        lengths: shape (≥ n,), uint32: how many tokens each row has, repeats counted.
+        n: how many rows there are.
+        eligible: shape (≥ n,), uint8; rows with 0 score 0.
+        average_length: mean length over the live rows, at least 0; 0 leaves length out (every row as if average).
+        k1: saturation of frequency, at least 0.
+        b: how much length counts, 0 to 1.
+
+    Returns:
+        Shape (n,), float64, by row; 0 where nothing matches or the row is not eligible. Equal rows score the same to
+        the bit. No query tokens or n = 0: zeros or empty. O(n + entries of the query's tokens + tokens from n_base on).
+
+    Raises:
+        TypeError: an array of another dtype, or a number of another type.
+        ValueError: arrays that do not belong together, query_ids not ascending, or a number out of range.
+    """
+    q = _check.array(query_ids, _check.U32, 1, "query_ids")
+    _check.length(_check.array(weights, _check.F64, 1, "weights"), q, "weights", "query_ids")
+    n, n_base = _check_base(postings, n_base, n)
+    _check_tokens(indptr, ids, freqs, n)
+    _check.at_least(_check.array(lengths, _check.U32, 1, "lengths"), n, "lengths")
+    _check.at_least(_check.array(eligible, _check.U8, 1, "eligible"), n, "eligible")
+    average_length = _check.not_negative(average_length, "average_length")
+    k1, b = _check.not_negative(k1, "k1"), _check.fraction(b, "b")
+    scores = np.zeros(n, np.float64)
+    _refuse_bad_query(
+        _bm25_scores_kernel(
+            query_ids,
+            weights,
+            postings.indptr,
+            postings.rows,
+            postings.freqs,
+            n_base,
+            indptr,
+            ids,
+            freqs,
+            lengths,
+            eligible,
+            average_length,
+            k1,
+            b,
+            scores,
+        ),
+        query_ids,
+    )
+    return scores
+
+
+@jit()
+def _length_norm(length: Any, average_length: Any, k1: Any, b: Any) -> Any:
+    relative = length / average_length if average_length > 0.0 else 1.0
+    return k1 * (1.0 - b + b * relative)
+
+
+@jit()
+def _term_score(weight: Any, freq: Any, k1: Any, norm: Any) -> Any:
+    return weight * (freq * (k1 + 1.0) / (freq + norm))
+
+
+@jit()
+def _row_score(
+    query_ids: Any,
+    weights: Any,
+    indptr: Any,
+    ids: Any,
+    freqs: Any,
+    row: Any,
+    length: Any,
+    average_length: Any,
+    k1: Any,
+    b: Any,
+) -> Any:
+    norm = _length_norm(length, average_length, k1, b)
+    score = 0.0
+    t, position, end = 0, indptr[row], indptr[row + 1]
+    while t < len(query_ids) and position < end:
+        if query_ids[t] == ids[position]:
+            score += _term_score(weights[t], float64(freqs[position]), k1, norm)
+            t += 1
+            position += 1
+        elif query_ids[t] < ids[position]:
+            t += 1
+        else:
+            position += 1
+    return score
+
+
+@jit(
+    (
+        reads(uint32),
+        reads(float64),
+        reads(int64),
+        reads(uint32),
+        reads(uint16),
+        int64,
+        reads(int64),
+        reads(uint32),
+        reads(uint16),
+        reads(uint32),
+        reads(uint8),
+        float64,
+        float64,
+        float64,
+        writes(float64),
+    )
+)
+def _bm25_scores_kernel(
+    query_ids: Any,
+    weights: Any,
+    post_indptr: Any,
+    post_rows: Any,
+    post_freqs: Any,
+    n_base: Any,
+    indptr: Any,
+    ids: Any,
+    freqs: Any,
+    lengths: Any,
+    eligible: Any,
+    average_length: Any,
+    k1: Any,
+    b: Any,
+    scores: Any,
+) -> Any:
+    vocabulary_size = len(post_indptr) - 1
+    for t in range(len(query_ids)):
+        token = query_ids[t]
+        if t > 0 and token <= query_ids[t - 1]:
+            return t
+        if token < vocabulary_size:
+            for entry in range(post_indptr[token], post_indptr[token + 1]):
+                row = post_rows[entry]
+                if row >= n_base:  # ascending: the rest is beyond the base too
+                    break
+                if eligible[row] != 0:
+                    norm = _length_norm(float64(lengths[row]), average_length, k1, b)
+                    scores[row] += _term_score(weights[t], float64(post_freqs[entry]), k1, norm)
+    for row in range(n_base, len(scores)):
+        if eligible[row] != 0:
+            length = float64(lengths[row])
+            scores[row] = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
+    return -1
+
+
+def bm25_rows(
+    rows: NDArray[np.int64],
+    query_ids: NDArray[np.uint32],
+    weights: NDArray[np.float64],
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.uint32],
+    freqs: NDArray[np.uint16],
+    lengths: NDArray[np.uint32],
+    average_length: float,
+    *,
+    k1: float,
+    b: float,
+) -> NDArray[np.float64]:
+    """The BM25 score of named rows, bit-identical to what `bm25_scores` gives the same rows.
+
+    The formula and its source are those of `bm25_scores`; terms are added in the same order.
+
+    Args:
+        rows: shape (m,), int64, each at least 0 and covered by indptr and lengths; may repeat.
+        query_ids: shape (q,), uint32, ascending and unique.
+        weights: shape (q,), float64, finite: idf, or idf times a boost.
+        indptr: shape (≥ largest row + 2,), int64.
+        ids: shape (nnz,), uint32, ascending and unique within a row.
+        freqs: shape of ids, uint16.
+        lengths: uint32, how many tokens each row has, repeats counted.
+        average_length: mean length over the live rows, at least 0; 0 leaves length out.
+        k1: saturation of frequency, at least 0.
+        b: how much length counts, 0 to 1.
+
+    Returns:
+        Shape (m,), float64, in the order of `rows`; 0 where nothing matches. Empty rows give an empty array.
+        O(Σ tokens of the rows + m q).
+
+    Raises:
+        TypeError: an array of another dtype, or a number of another type.
+        ValueError: arrays that do not belong together, a row or a number out of range, or query_ids not ascending.
+    """
+    m = _check.array(rows, _check.I64, 1, "rows")
+    q = _check.array(query_ids, _check.U32, 1, "query_ids")
+    _check.length(_check.array(weights, _check.F64, 1, "weights"), q, "weights", "query_ids")
+    _check_tokens(indptr, ids, freqs, 0)
+    n = min(len(indptr) - 1, _check.array(lengths, _check.U32, 1, "lengths"))
+    average_length = _check.not_negative(average_length, "average_length")
+    k1, b = _check.not_negative(k1, "k1"), _check.fraction(b, "b")
+    scores = np.empty(m, np.float64)
+    bad = _bm25_rows_kernel(rows, query_ids, weights, indptr, ids, freqs, lengths, n, average_length, k1, b, scores)
+    if bad >= q:
+        i = bad - q
+        raise ValueError(f"rows[{i}] is {rows[i]}, allowed is 0 to {n - 1} within the ids: pass rows of these columns")
+    _refuse_bad_query(bad, query_ids)
+    return scores
+
+
+@jit(
+    (
+        reads(int64),
+        reads(uint32),
+        reads(float64),
+        reads(int64),
+        reads(uint32),
+        reads(uint16),
+        reads(uint32),
+        int64,
+        float64,
+        float64,
+        float64,
+        writes(float64),
+    )
+)
+def _bm25_rows_kernel(
+    rows: Any,
+    query_ids: Any,
+    weights: Any,
+    indptr: Any,
+    ids: Any,
+    freqs: Any,
+    lengths: Any,
+    n: Any,
+    average_length: Any,
+    k1: Any,
+    b: Any,
+    scores: Any,
+) -> Any:
+    q = len(query_ids)
+    for t in range(1, q):
+        if query_ids[t] <= query_ids[t - 1]:
+            return t
+    for i in range(len(rows)):
+        row = rows[i]
+        # A column with spare capacity has pointers beyond its rows: those must not be followed.
+        if row < 0 or row >= n or indptr[row] < 0 or indptr[row + 1] > len(ids):
+            return q + i
+        length = float64(lengths[row])
+        scores[i] = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
+    return -1
+
+
+def _check_tokens(indptr: NDArray[np.int64], ids: NDArray[np.uint32], freqs: NDArray[np.uint16], n: int) -> None:
+    available = _check.csr_of(indptr, ids, n, "ids")
+    _check.at_least(_check.array(freqs, _check.U16, 1, "freqs"), min(available, int(indptr[n])), "freqs")
+
+
+def _check_base(postings: Postings, n_base: int, n: int) -> tuple[int, int]:
+    n, n_base = _check.count(n, "n"), _check.count(n_base, "n_base")
+    if n_base > n:
+        raise ValueError(f"n_base is {n_base}, allowed is 0 to n = {n}: the postings cover a prefix of the rows")
+    vocabulary = _check.array(postings.indptr, _check.I64, 1, "postings.indptr") - 1
+    entries = _check.array(postings.rows, _check.U32, 1, "postings.rows")
+    _check.length(_check.array(postings.freqs, _check.U16, 1, "postings.freqs"), entries, "postings.freqs", "rows")
+    _check.csr(postings.indptr, vocabulary, entries, "postings.rows")
+    return n, n_base
+
+
+def _refuse_bad_query(bad: int, query_ids: NDArray[np.uint32]) -> None:
+    if bad >= 0:
+        raise ValueError(
+            f"query_ids[{bad}] is {query_ids[bad]} after {query_ids[bad - 1]}, allowed are ascending unique ids: "
+            "pass np.unique(query_ids)"
+        )

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jiyi.kernels import csr
+from tests.oracles import csr as oracle
+
+
+def pointers(rows) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+
+
+def flat(rows, dtype) -> np.ndarray:
+    return np.array([value for row in rows for value in row], dtype)
+
+
+values = st.integers(0, 5) | st.integers(0, 2**64 - 1)
+
+
+@given(rows=st.lists(st.lists(values, max_size=90), max_size=6))
+def test_count_sorted_rows_agrees_with_the_oracle(rows):
+    indptr, kept, counts = csr.count_sorted_rows(pointers(rows), flat(rows, np.uint64))
+    got = [
+        list(zip(kept[start:end].tolist(), counts[start:end].tolist(), strict=True))
+        for start, end in zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
+    ]
+    assert got == [oracle.count_sorted(row) for row in rows]
+    assert (indptr.dtype, kept.dtype, counts.dtype) == (np.int64, np.uint64, np.uint16)
+
+
+def test_counts_saturate():
+    rows = [[7] * 65_540 + [9]]
+    _, kept, counts = csr.count_sorted_rows(pointers(rows), flat(rows, np.uint64))
+    assert (kept.tolist(), counts.tolist()) == ([7, 9], [65_535, 1])
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 20), max_size=100), max_size=5))
+def test_sort_rows_agrees_with_the_oracle(rows):
+    ids = flat(rows, np.uint32)
+    freqs = np.arange(len(ids), dtype=np.uint16)  # where each id came from, so that stability shows
+    ids.flags.writeable = freqs.flags.writeable = False
+    indptr = pointers(rows)
+    got_ids, got_freqs = csr.sort_rows(indptr, ids, freqs)
+    pairs = list(zip(ids.tolist(), freqs.tolist(), strict=True))
+    spans = list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
+    expected = [pair for start, end in spans for pair in oracle.sort_pairs(pairs[start:end])]
+    assert list(zip(got_ids.tolist(), got_freqs.tolist(), strict=True)) == expected
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="indptr must run from 0 to 2"):
+        csr.count_sorted_rows(np.array([0, 3]), np.array([1, 2], np.uint64))
+    with pytest.raises(TypeError, match="values has dtype int64"):
+        csr.count_sorted_rows(np.array([0, 2]), np.array([1, 2]))
+    with pytest.raises(ValueError, match="freqs has length 1, allowed is 2"):
+        csr.sort_rows(np.array([0, 2]), np.array([1, 2], np.uint32), np.array([1], np.uint16))

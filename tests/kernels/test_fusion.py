@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jiyi.kernels import fusion
+from tests.oracles import fusion as oracle
+
+A, B, C = 1, 2, 3
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def test_rrf_spelled_out():
+    ids, scores = fusion.rrf([i64(A, B, C), i64(C, A)])
+    expected = {A: 1 / (60 + 1) + 1 / (60 + 2), C: 1 / (60 + 3) + 1 / (60 + 1), B: 1 / (60 + 2)}
+    assert ids.tolist() == [A, C, B]
+    assert scores.tolist() == [expected[A], expected[C], expected[B]]
+
+
+def test_second_seed_k_of_one():
+    ids, scores = fusion.rrf([i64(A, B)], k=1)
+    assert ids.tolist() == [A, B]
+    assert scores.tolist() == [1 / (1 + 1), 1 / (1 + 2)]
+
+
+def test_an_id_counts_once_per_list():
+    ids, scores = fusion.rrf([i64(A, B, B, B), i64(C, A)])
+    assert ids.tolist() == [A, C, B]
+    assert scores.tolist() == pytest.approx([0.03252247, 0.01639344, 0.01612903], abs=1e-8)
+
+
+def test_ranks_are_counted_after_repeats_are_removed():
+    ids, scores = fusion.rrf([i64(A, B, B, B, C)])
+    assert ids.tolist() == [A, B, C]
+    assert scores.tolist() == [1 / 61, 1 / 62, 1 / 63]
+
+
+def test_ties_go_to_the_smaller_id():
+    ids, scores = fusion.rrf([i64(9, -4), i64(-4, 9), i64(2**62), i64(-(2**62))], k=1)
+    assert ids.tolist() == [-4, 9, -(2**62), 2**62]
+    assert scores.tolist() == [1 / 2 + 1 / 3, 1 / 3 + 1 / 2, 1 / 2, 1 / 2]
+
+
+def test_weights():
+    ids, scores = fusion.rrf([i64(A), i64(B), i64(C)], k=0.0, weights=[0.25, 2, 0.0])
+    assert ids.tolist() == [B, A, C]
+    assert scores.tolist() == [2.0, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("lists", [[], [np.empty(0, np.int64)], [np.empty(0, np.int64)] * 3])
+def test_nothing_to_fuse(lists):
+    ids, scores = fusion.rrf(lists)
+    assert (ids.shape, ids.dtype) == ((0,), np.int64)
+    assert (scores.shape, scores.dtype) == ((0,), np.float64)
+
+
+@given(
+    lists=st.lists(
+        st.lists(st.integers(-5, 20) | st.integers(-(2**63), 2**63 - 1), max_size=20), min_size=1, max_size=5
+    ),
+    k=st.sampled_from([0.0, 1.0, 60.0]),
+)
+def test_rrf_agrees_with_the_oracle(lists, k):
+    weights = [1.0 + 0.5 * number for number in range(len(lists))]
+    ids, scores = fusion.rrf([np.array(ids, np.int64) for ids in lists], k=k, weights=weights)
+    assert (ids.tolist(), scores.tolist()) == oracle.rrf(lists, k, weights)
+
+
+def test_rrf_scores_spelled_out():
+    ranks = np.array([[1, 2, 0], [0, 1, 0]], np.int64)
+    assert fusion.rrf_scores(ranks, k=1).tolist() == [1 / 2, 1 / 3 + 1 / 2, 0.0]
+    assert fusion.rrf_scores(ranks, weights=np.array([0.0, 1.0])).tolist() == [0.0, 1 / 61, 0.0]
+
+
+@given(ranks=st.integers(0, 4).flatmap(lambda n: st.lists(st.lists(st.integers(0, 9), min_size=n, max_size=n))))
+def test_rrf_scores_agree_with_the_oracle(ranks):
+    n = len(ranks[0]) if ranks else 3
+    got = fusion.rrf_scores(np.array(ranks, np.int64).reshape(len(ranks), n))
+    assert got.tolist() == oracle.rrf_scores(ranks, n)
+
+
+def test_weighted_sum_spelled_out():
+    scores = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+    assert fusion.weighted_sum(scores, np.array([0.7, 0.3])).tolist() == [0.7, 0.3, 0.7 * 0.5 + 0.3 * 0.5]
+
+
+@given(data=st.data(), signals=st.integers(0, 4), n=st.integers(0, 8))
+def test_weighted_sum_agrees_with_the_oracle(data, signals, n):
+    number = st.floats(-100, 100)
+    scores = data.draw(st.lists(st.lists(number, min_size=n, max_size=n), min_size=signals, max_size=signals))
+    weights = data.draw(st.lists(number, min_size=signals, max_size=signals))
+    got = fusion.weighted_sum(np.array(scores, np.float64).reshape(signals, n), np.array(weights, np.float64))
+    assert got.tolist() == pytest.approx(oracle.weighted_sum(scores, weights, n))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weighted_sum_names_the_candidate_without_a_number(bad):
+    with pytest.raises(ValueError, match="the sum of candidate 1 is"):
+        fusion.weighted_sum(np.array([[0.0, bad], [1.0, 1.0]]), np.array([0.5, 0.5]))
+
+
+def test_read_only_lists(read_only):
+    ids, _ = fusion.rrf([read_only(i64(A, B)), i64(B)])
+    assert ids.tolist() == [B, A]
+
+
+def test_bad_arguments():
+    with pytest.raises(TypeError, match=r"lists\[1\] has dtype int32"):
+        fusion.rrf([i64(1), np.array([1], np.int32)])
+    with pytest.raises(ValueError, match=r"k is -1\.0, allowed is a finite number of at least 0"):
+        fusion.rrf([i64(1)], k=-1)
+    with pytest.raises(ValueError, match="weights has length 1, allowed is 2"):
+        fusion.rrf([i64(1), i64(2)], weights=[1.0])
+    with pytest.raises(ValueError, match=r"weights\[0\] is nan"):
+        fusion.rrf([i64(1)], weights=[np.nan])
+    with pytest.raises(ValueError, match=r"ranks\[1, 0\] is -1"):
+        fusion.rrf_scores(np.array([[1, 2], [-1, 0]], np.int64))
+    with pytest.raises(ValueError, match="weights has length 3, allowed is 2"):
+        fusion.weighted_sum(np.ones((2, 2)), np.ones(3))

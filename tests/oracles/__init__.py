@@ -1,0 +1,1 @@
+"""The slow, obvious version of every formula, in plain Python on lists."""
