@@ -14,7 +14,6 @@ from jiyi.ledger import DerivedRow
 from jiyi.memory import Memory
 from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.terms import memory_terms
-from jiyi.timestamps import to_seconds
 
 
 def as_vector(vector: Any, dim: int | None, what: str) -> NDArray[np.float32]:
@@ -25,17 +24,20 @@ def as_vector(vector: Any, dim: int | None, what: str) -> NDArray[np.float32]:
         DimensionError: its length is not `dim`.
     """
     try:
-        with np.errstate(over="ignore"):  # what overflows is refused below
-            array = np.ascontiguousarray(vector, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a list of numbers: {error}") from None
+        given = np.asarray(vector)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{what} must be a flat list of numbers: {error}") from None
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"{what} must be a list of numbers, got {type(vector).__name__} of {given.dtype}")
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        array = given.astype(np.float32)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{what} must be one-dimensional and not empty, got shape {array.shape}")
     if dim is not None and len(array) != dim:
         raise DimensionError(len(array), dim, what)
     if not np.isfinite(array).all():
         raise ValueError(f"{what} holds NaN or infinity (in float32) at position {int(np.argmin(np.isfinite(array)))}")
-    return array
+    return np.ascontiguousarray(array)
 
 
 def analyse(
@@ -48,9 +50,7 @@ def analyse(
         DimensionError: the embedder returned vectors of another length than it says.
     """
     texts = [memory.text for memory in memories]
-    columns = memory_terms(
-        texts, [to_seconds(memory.timestamp) for memory in memories], [memory.speaker for memory in memories]
-    )
+    columns = memory_terms(memories)
     if isinstance(embedder, TokenTable):
         token_indptr, tokens = embedder.token_rows(texts)
     else:

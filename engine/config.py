@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from jiyi.memory import KINDS
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -28,16 +30,16 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 # name: (lowest, highest), both allowed unless said in _ABOVE.
 _RANGES: Final[dict[str, tuple[float, float]]] = {
-    "dense_weight": (0, math.inf),
-    "keyword_weight": (0, math.inf),
-    "late_weight": (0, math.inf),
+    "dense_weight": (0, 1e6),
+    "keyword_weight": (0, 1e6),
+    "late_weight": (0, 1e6),
     "neighbor_share": (0, 1),
-    "rrf_k": (0, math.inf),
+    "rrf_k": (0, 1e6),
     "recency_weight": (0, 1),
-    "half_life_s": (0, math.inf),
+    "half_life_s": (1e-3, math.inf),
     "rerank_weight": (0, 1),
     "mmr_lambda": (0, 1),
-    "bm25_k1": (0, math.inf),
+    "bm25_k1": (0, 1e6),
     "bm25_b": (0, 1),
 }
 _COUNTS: Final[dict[str, int]] = {"pool_min": 1, "rerank_candidates": 0, "mmr_window": 0}
@@ -112,11 +114,12 @@ class SearchConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-            if not (low <= value <= high) or (math.isinf(value) and name != "half_life_s"):
-                limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"a finite number from {low:g}"
-                raise ValueError(f"{name} is {value}; it must be {limits}")
-        if self.half_life_s <= 0:
-            raise ValueError(f"half_life_s is {self.half_life_s}; it must be above 0 seconds")
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
+        if 1e15 < self.half_life_s < math.inf:  # thirty million years: the curves' arithmetic ends there
+            raise ValueError(f"half_life_s is {self.half_life_s}; it must be at most 1e15, or infinity for no ageing")
+        if isinstance(self.ageless_kinds, str) or not set(self.ageless_kinds) <= set(KINDS):
+            raise ValueError(f"ageless_kinds is {self.ageless_kinds!r:.80}; it must be a tuple of {', '.join(KINDS)}")
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
@@ -168,6 +171,7 @@ class IndexConfig:
     dense_rows, keyword_rows: from so many rows on a namespace gets an hnswlib graph, a Tantivy index. A search
     uses them when at least that many rows pass its filter.
     graph_links (M), graph_build_width (ef_construction), graph_search_width (ef): hnswlib's parameters.
+    rebuild_fraction: an index is built again when so large a share of its memories died or is not in it.
     """
 
     dense_rows: int = 50_000
@@ -176,3 +180,20 @@ class IndexConfig:
     graph_build_width: int = 100
     graph_search_width: int = 200
     rebuild_fraction: float = 0.2
+
+    def __post_init__(self) -> None:
+        counts = {
+            "dense_rows": (1, 2**40),
+            "keyword_rows": (1, 2**40),
+            "graph_links": (2, 128),
+            "graph_build_width": (1, 10_000),
+            "graph_search_width": (1, 10_000),
+        }
+        for name, (low, high) in counts.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}; it must be from {low} to {high}")
+        if not 0 < self.rebuild_fraction < math.inf:
+            raise ValueError(f"rebuild_fraction is {self.rebuild_fraction}; it must be a finite number above 0")

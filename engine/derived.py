@@ -62,9 +62,14 @@ def write_generation(
     return target
 
 
-def read_generation(folder: Path, name: str, settings: Mapping[str, Any]) -> Path | None:
-    """Return the newest generation of a name that has these settings and is undamaged, or None."""
+def read_generation(folder: Path, name: str, settings: Mapping[str, Any], sequence: int) -> Path | None:
+    """Return the newest undamaged generation of a name that has these settings, or None.
+
+    One that shows a later sequence number than `sequence` is passed over.
+    """
     for generation in reversed(_generations(folder, name)):
+        if sequence_of(generation) > sequence:
+            continue
         try:
             manifest = json.loads((generation / _MANIFEST).read_text(encoding="utf-8"))
             if manifest["settings"] != json.loads(json.dumps(dict(settings))):
@@ -80,6 +85,13 @@ def remove_generations(folder: Path, name: str) -> None:
     """Remove every generation of a name."""
     for generation in _generations(folder, name):
         shutil.rmtree(generation, ignore_errors=True)
+
+
+def remove_newer(folder: Path, sequence: int) -> None:
+    """Remove every generation that shows a later sequence number than the ledger has."""
+    for generation in _generations(folder, "*"):
+        if sequence_of(generation) > sequence:
+            shutil.rmtree(generation, ignore_errors=True)
 
 
 def remove_partial(folder: Path) -> None:
@@ -98,7 +110,7 @@ def _generations(folder: Path, name: str) -> list[Path]:
     """All generations of a name, oldest first."""
     if not folder.is_dir():
         return []
-    found = [path for path in folder.glob(f"{name}-*") if path.name[len(name) + 1 :].isdecimal()]
+    found = [path for path in folder.glob(f"{name}-*") if path.name.rpartition("-")[2].isdecimal()]
     return sorted(found, key=sequence_of)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from jiyi.models.registry import available_embedders, load_embedder
 from jiyi.query import build_query
 from jiyi.search import search as run_search
 from jiyi.store import Store
-from jiyi.timestamps import TimeLike, to_datetime, to_microseconds, to_seconds, utc_now
+from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
 
 MemoryLike = Memory | str | Mapping[str, Any]
 Vector = Sequence[float] | NDArray[Any]
@@ -70,8 +69,10 @@ def open_engine(
         raise ValueError(f"durability is {durability!r:.80}; it must be 'process' or 'power'")
     if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
         raise ValueError(f"dim is {dim!r:.80}; it must be a whole number from 1")
+    if isinstance(memory_budget_mb, bool) or not isinstance(memory_budget_mb, int | float):
+        raise TypeError(f"memory_budget_mb must be a number, got {type(memory_budget_mb).__name__}")
     if not memory_budget_mb > 0:
-        raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0")
+        raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0 (infinity for no limit)")
     if config is not None and not isinstance(config, SearchConfig):
         raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
     folder = None if path is None else Path(path)
@@ -83,14 +84,16 @@ def open_engine(
     elif isinstance(embedder, str):
         embedder = load_embedder(available_embedders()[0] if by_default else embedder)
     elif embedder is not None and not isinstance(embedder, Embedder):
-        raise TypeError(f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}")
+        raise TypeError(
+            f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}"
+        )
     store = Store(
         folder,
         embedder=embedder,
         dim=dim,
         read_only=read_only,
         durability=durability,
-        memory_budget_bytes=int(memory_budget_mb * 2**20),
+        memory_budget_bytes=memory_budget_mb * 2**20,
         index_config=index_config or IndexConfig(),
         adopt=by_default,
     )
@@ -129,8 +132,8 @@ class Engine:
         Args:
             memory: a text (with the fields as keywords), a `Memory`, or a mapping of its fields.
             id: an id that exists in the namespace is replaced; a new time-ordered one when left out.
-            namespace, kind, timestamp, session, speaker, metadata, expires_at, sources: see `Memory`. They override what
-                a `Memory` or mapping says.
+            namespace, kind, timestamp, session, speaker, metadata, expires_at, sources: see `Memory`. They override
+                what a `Memory` or mapping says.
             vector: shape (dim,), instead of the embedder's.
 
         Raises:
@@ -196,8 +199,12 @@ class Engine:
     ) -> list[NDArray[np.float32] | None]:
         if vectors is None:
             return [None] * count
+        if not hasattr(vectors, "__len__"):
+            raise TypeError(f"vectors must be a list or an array, one a memory, got {type(vectors).__name__}")
         if len(vectors) != count:
-            raise ValueError(f"{len(vectors)} vectors were given for {count} memories; give one each, None where there is none")
+            raise ValueError(
+                f"{len(vectors)} vectors were given for {count} memories; give one each, None where there is none"
+            )
         dim = self._store.dim
         checked: list[NDArray[np.float32] | None] = []
         for i, vector in enumerate(vectors):
@@ -209,6 +216,8 @@ class Engine:
     def update(self, id: str, *, namespace: str = "default", vector: Vector | None = None, **fields: Any) -> Memory:
         """Change fields of a memory; return it as it is now. It counts as stored anew.
 
+        A memory whose text stays keeps its vector; one whose text changes gets the embedder's, or `vector`.
+
         Raises:
             NotFoundError: there is none with this id.
             TypeError, ValueError: a field that does not exist, or a value that is not allowed.
@@ -219,8 +228,10 @@ class Engine:
         if unknown:
             raise TypeError(f"update cannot set {unknown[0]!r:.80}; it sets {', '.join(allowed)}")
         with self._store.writing():
-            changed = replace(self._found(id, namespace), **fields)
-            self.add(changed, vector=vector)
+            key, memory = self._found(id, namespace)
+            changed = replace(memory, **fields)
+            kept = self._store.ledger.vector(key) if vector is None and changed.text == memory.text else None
+            self.add(changed, vector=vector if kept is None else np.frombuffer(kept, dtype=np.float32))
         return changed
 
     def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
@@ -234,7 +245,10 @@ class Engine:
             return self._store.end([item[0] for item in found if item is not None])
 
     def forget(self, where: Where, *, namespace: str = "default", dry_run: bool = False) -> int:
-        """Forget every memory that a filter holds for; return how many (would) go. `{}` holds for all."""
+        """Forget every memory of a namespace that a filter holds for; return how many (would) go. `{}` is all."""
+        if not isinstance(where, Mapping):
+            raise TypeError(f"forget takes a filter, got {type(where).__name__}; {{}} forgets the whole namespace")
+        checked_name(namespace, "namespace")
         if dry_run:
             return self.count(namespace=namespace, where=where)
         self._store.check_writable("forget")
@@ -251,16 +265,16 @@ class Engine:
             NotFoundError: there is none.
         """
         self._store.check_usable()
-        return self._found(id, namespace)
+        return self._found(id, namespace)[1]
 
-    def _found(self, id: str, namespace: str) -> Memory:
+    def _found(self, id: str, namespace: str) -> tuple[int, Memory]:
         found = self._store.ledger.find(checked_name(namespace, "namespace"), checked_name(id, "id"))
         if found is None:
             raise NotFoundError(id, namespace)
-        return found[1]
+        return found
 
     def count(self, *, namespace: str | None = "default", where: Where | None = None) -> int:
-        """Return how many memories are stored, of one namespace or (None) of all. Expired ones count until `compact`."""
+        """Return how many memories are stored, in one namespace or (None) in all; expired ones too, until `compact`."""
         self._store.check_usable()
         condition = _in_namespace(namespace, where)
         return self._store.ledger.count(condition.sql, condition.parameters)
@@ -294,7 +308,7 @@ class Engine:
             condition.sql,
             condition.parameters,
             order=orders[order],
-            limit=-1 if limit is None else _checked_count(limit, "limit"),
+            limit=-1 if limit is None else min(_checked_count(limit, "limit"), 2**63 - 1),
         )
         return [memory for _, memory in rows]
 
@@ -348,7 +362,9 @@ class Engine:
         base = preset_named(preset) if preset is not None else config or self.config
         if not isinstance(base, SearchConfig):
             raise TypeError(f"config must be a SearchConfig, got {type(base).__name__}")
-        if budget_ms is not None and not (isinstance(budget_ms, int | float) and budget_ms >= 0):
+        if budget_ms is not None and (
+            isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms >= 0
+        ):
             raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
         return run_search(
             self._store,
@@ -420,7 +436,7 @@ class Engine:
     def flush(self) -> None:
         """Return when every index that is due is built and saved, and the ledger's log is in its file."""
         self._store.check_usable()
-        self._store.keeper.wait()
+        self._store.settle_indexes()
         self._store.ledger.checkpoint()
 
     def compact(self, *, now: TimeLike | None = None) -> int:
@@ -446,7 +462,9 @@ class Engine:
             self._store.ledger.copy_to(partial)
             partial.replace(folder)
         except OSError as error:
-            raise StoreError(f"the snapshot to {folder} failed: {error}; choose a folder that can be written") from error
+            raise StoreError(
+                f"the snapshot to {folder} failed: {error}; choose a folder that can be written"
+            ) from error
         return folder
 
     def verify(self) -> list[str]:
@@ -482,7 +500,9 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -61,9 +61,7 @@ class StoreLockedError(StoreError):
     def __init__(self, path: str, holder: str) -> None:
         self.path = path
         self.holder = holder
-        super().__init__(
-            f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True"
-        )
+        super().__init__(f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True")
 
 
 class ReadOnlyError(StoreError):

@@ -20,11 +20,31 @@ Where = Mapping[str, Any]
 
 OPERATORS: Final = ("in", "gt", "gte", "lt", "lte", "exists", "not")
 _COMPARISONS: Final = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_TEXT_COLUMNS: Final = {"id": "m.id", "namespace": "n.name", "session": "m.session", "speaker": "m.speaker", "text": "m.text"}
+_TEXT_COLUMNS: Final = {
+    "id": "m.id",
+    "namespace": "n.name",
+    "session": "m.session",
+    "speaker": "m.speaker",
+    "text": "m.text",
+}
 _TIME_COLUMNS: Final = {"timestamp": "m.timestamp_us", "expires_at": "m.expires_us"}
-_FIELDS: Final = ("id", "namespace", "kind", "timestamp", "session", "speaker", "text", "expires_at", "sources", "metadata.<key>")
+_FIELDS: Final = (
+    "id",
+    "namespace",
+    "kind",
+    "timestamp",
+    "session",
+    "speaker",
+    "text",
+    "expires_at",
+    "sources",
+    "metadata.<key>",
+)
 _DEEPEST: Final = 32
 _LARGEST_INT: Final = 2**63 - 1
+# Half of what SQLite takes by default.
+_MOST_VALUES: Final = 16_000
+_LONGEST_SQL: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +78,13 @@ def compile_where(where: Where | None) -> Condition:
     """
     if where is None:
         return _ALWAYS
-    return _mapping(where, 0)
+    condition = _mapping(where, 0)
+    if len(condition.parameters) > _MOST_VALUES or len(condition.sql) > _LONGEST_SQL:
+        raise ValueError(
+            f"the filter is too large: {len(condition.parameters)} values in separate tests, at most {_MOST_VALUES} "
+            "are allowed; test one field against many values with 'in'"
+        )
+    return condition
 
 
 def _mapping(where: object, depth: int) -> Condition:
@@ -93,7 +119,9 @@ def _field(name: str, value: object, depth: int) -> Condition:
     elif name == "sources":
         field = _Sources()
     else:
-        raise ValueError(f"unknown field {name[:80]!r} in the filter; it can be one of {', '.join(_FIELDS)}, and, or, not")
+        raise ValueError(
+            f"unknown field {name[:80]!r} in the filter; it can be one of {', '.join(_FIELDS)}, and, or, not"
+        )
     return _test(field, value, depth)
 
 
@@ -131,8 +159,10 @@ def _joined(parts: Sequence[Condition], word: str) -> Condition:
         return _ALWAYS if word == "AND" else _NEVER
     if len(parts) == 1:
         return parts[0]
-    sql = f" {word} ".join(f"({part.sql})" for part in parts)
-    return Condition(sql, tuple(parameter for part in parts for parameter in part.parameters))
+    # As a balanced tree: SQLite limits how deep an expression may be, not how wide.
+    middle = len(parts) // 2
+    left, right = _joined(parts[:middle], word), _joined(parts[middle:], word)
+    return Condition(f"({left.sql}) {word} ({right.sql})", left.parameters + right.parameters)
 
 
 def _negated(part: Condition) -> Condition:
@@ -177,6 +207,8 @@ class _Column(_Field):
         return Condition(f"{self.column} = ?", (self.stored(value),))
 
     def among(self, values: list[object]) -> Condition:
+        if any(isinstance(value, str) and "\0" in value for value in values):
+            return super().among(values)  # SQLite's JSON ends a text at U+0000
         # One bound JSON list, so that ten thousand values are no more SQL than two.
         stored = [self.stored(value) for value in values if value is not None]
         listed = Condition(
@@ -235,6 +267,14 @@ class _Sources(_Field):
         if not isinstance(value, str):
             raise TypeError(f"the filter on sources compares ids, got {value!r:.80}")
         return Condition("EXISTS (SELECT 1 FROM json_each(m.sources) WHERE value = ?)", (_encodable(value, "sources"),))
+
+    def among(self, values: list[object]) -> Condition:
+        ids = [value for value in values if value is not None]
+        for value in ids:
+            self.equals(value)  # checks it
+        test = "EXISTS (SELECT 1 FROM json_each(m.sources) AS s, json_each(?) AS wanted WHERE s.value = wanted.value)"
+        listed = Condition(test, (json.dumps(ids, ensure_ascii=False),))
+        return _joined([listed, self.equals(None)], "OR") if None in values else listed
 
     def compared(self, operator: str, value: object) -> Condition:
         raise ValueError("sources have no order; filter them by equality, in or exists")
@@ -299,8 +339,9 @@ class _Metadata(_Field):
             raise TypeError(f"the filter on {self.name} compares text, numbers, True, False or None, got {value!r:.80}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"the filter on {self.name} compares with {value}; use a finite number")
-        # SQLite's integers have 64 bits; JSON's larger ones are floats to it.
-        return value if abs(value) <= _LARGEST_INT else float(value)
+        if abs(value) > _LARGEST_INT and isinstance(value, int):
+            raise ValueError(f"the filter on {self.name} compares with a whole number of more than 64 bits")
+        return value
 
 
 def _encodable(value: str, what: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from jiyi.errors import StoreError, StoreVersionError
+from jiyi.errors import ClosedError, StoreError, StoreVersionError
 from jiyi.memory import KINDS, Memory
 from jiyi.timestamps import from_microseconds, to_microseconds
 
@@ -36,6 +37,7 @@ LABEL_BITS: Final = 40
 LABEL_MASK: Final = (1 << LABEL_BITS) - 1
 
 _SCHEMA: Final = """
+BEGIN IMMEDIATE;
 CREATE TABLE manifest (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE namespaces (namespace INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
 -- key = namespace << 40 | label, here and in columns
@@ -63,11 +65,13 @@ CREATE TABLE columns (
     terms BLOB NOT NULL,
     freqs BLOB NOT NULL,
     tokens BLOB NOT NULL,
+    checksum INTEGER NOT NULL,
     vector BLOB  -- last: the others are read without it
 );
 -- What left, and when: how a reader, or an index saved earlier, catches up.
 CREATE TABLE tombstones (seq INTEGER PRIMARY KEY, key INTEGER NOT NULL);
-INSERT INTO manifest VALUES ('sequence', 0);
+INSERT INTO manifest VALUES ('format', '{format}'), ('store', '{store}'), ('sequence', 0);
+COMMIT;
 """
 
 _MEMORY_FIELDS: Final = (
@@ -75,6 +79,7 @@ _MEMORY_FIELDS: Final = (
 )
 _FROM_MEMORIES: Final = "FROM memories m JOIN namespaces n ON n.namespace = m.namespace"
 
+_COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, terms, freqs, tokens"
 ColumnRow = tuple[int, int, int, int | None, int, bytes, bytes, bytes]
 
 
@@ -108,6 +113,14 @@ def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
     return key, kind, timestamp_us, expires_us, session, row.terms, row.freqs, row.tokens
 
 
+def _columns_checksum(row: ColumnRow, vector: bytes | None) -> int:
+    *numbers, terms, freqs, tokens = row
+    checksum = zlib.crc32(repr(numbers).encode())
+    for part in (terms, freqs, tokens, b"" if vector is None else vector):
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
 def _session_hash(session: str | None) -> int:
     """63 bits that tell sessions apart, so that a partition need not hold their names."""
     if session is None:
@@ -124,19 +137,24 @@ def _checksum(memory: Memory) -> int:
 
 
 def _to_memory(row: Sequence[Any]) -> Memory:
-    _, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row
-    return Memory(
-        text=text,
-        id=memory_id,
-        namespace=namespace,
-        kind=KINDS[kind],
-        timestamp=from_microseconds(timestamp_us),
-        session=session,
-        speaker=speaker,
-        metadata=json.loads(metadata) if metadata else {},
-        expires_at=None if expires_us is None else from_microseconds(expires_us),
-        sources=tuple(json.loads(sources)) if sources else (),
-    )
+    key, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row
+    try:
+        return Memory(
+            text=text,
+            id=memory_id,
+            namespace=namespace,
+            kind=KINDS[kind],
+            timestamp=from_microseconds(timestamp_us),
+            session=session,
+            speaker=speaker,
+            metadata=json.loads(metadata) if metadata else {},
+            expires_at=None if expires_us is None else from_microseconds(expires_us),
+            sources=tuple(json.loads(sources)) if sources else (),
+        )
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise StoreError(
+            f"the memory of label {key & LABEL_MASK} is damaged ({error}); verify() lists all that are"
+        ) from error
 
 
 def key_range(namespace: int) -> tuple[int, int]:
@@ -148,6 +166,10 @@ def key_range(namespace: int) -> tuple[int, int]:
 def _store_errors(doing: str) -> Iterator[None]:
     try:
         yield
+    except sqlite3.ProgrammingError as error:
+        if "closed" in str(error):  # by another thread, while this one was reading
+            raise ClosedError from error
+        raise StoreError(f"{doing} failed: {error}") from error
     except sqlite3.Error as error:
         raise StoreError(
             f"{doing} failed: {error}; free space and permissions of the folder are worth a look"
@@ -184,8 +206,7 @@ class Ledger:
             if self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 if read_only:
                     raise StoreError(f"{self.path} holds no store yet; open it for writing first")
-                self._writer.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-                self.set_manifest({"format": FORMAT_VERSION})
+                self._writer.executescript(_SCHEMA.format(format=FORMAT_VERSION, store=uuid.uuid4().hex))
             found = self.manifest().get("format") if self._has_manifest() else None
         if found != FORMAT_VERSION:
             self.close()
@@ -322,9 +343,9 @@ class Ledger:
                 ),
             )
             connection.executemany(
-                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    (*column_row(key, memory, row), row.vector)
+                    (*(columns := column_row(key, memory, row)), _columns_checksum(columns, row.vector), row.vector)
                     for key, memory, row in zip(keys, memories, derived, strict=True)
                 ),
             )
@@ -372,11 +393,18 @@ class Ledger:
             numbers[name] = int(row[0])
         return numbers
 
-    def replace_terms(self, batches: Iterable[list[tuple[bytes, bytes, int]]], manifest: dict[str, Any]) -> None:
-        """Rewrite the terms of memories, all or none: lists of (terms, freqs, key)."""
+    def replace_terms(self, batches: Iterable[list[tuple[int, bytes, bytes]]], manifest: dict[str, Any]) -> None:
+        """Rewrite the terms of memories, all or none: lists of (key, terms, freqs)."""
+        read = f"SELECT {_COLUMN_FIELDS}, vector FROM columns WHERE key = ?"
         with self._writing() as connection:
             for batch in batches:
-                connection.executemany("UPDATE columns SET terms = ?, freqs = ? WHERE key = ?", batch)
+                for key, terms, freqs in batch:
+                    *row, vector = connection.execute(read, (key,)).fetchone()
+                    columns: ColumnRow = (*row[:5], terms, freqs, row[7])
+                    connection.execute(
+                        "UPDATE columns SET terms = ?, freqs = ?, checksum = ? WHERE key = ?",
+                        (terms, freqs, _columns_checksum(columns, vector), key),
+                    )
             self._finish(connection, self._sequence(connection), manifest)
 
     def compact(self, now_us: int) -> Written:
@@ -446,7 +474,7 @@ class Ledger:
         with self.reading() as connection:
             connection.execute("BEGIN")
             try:
-                query = f"SELECT key, kind, timestamp_us, expires_us, session, terms, freqs, tokens {within}"
+                query = f"SELECT {_COLUMN_FIELDS} {within}"
                 rows = connection.execute(query, (first + after_label, last)).fetchall()
                 yield rows, vectors(connection), self._sequence(connection)
             finally:
@@ -480,6 +508,12 @@ class Ledger:
             row = connection.execute(query, (namespace, memory_id)).fetchone()
         return None if row is None else (row[0], _to_memory(row))
 
+    def vector(self, key: int) -> bytes | None:
+        """Return the vector of a memory as it was given, float32; None when it has none."""
+        with self.reading() as connection:
+            row = connection.execute("SELECT vector FROM columns WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
     def select_keys(self, condition: str, parameters: Sequence[Any]) -> list[int]:
         """Return the keys, ascending, of memories that satisfy an SQL condition over `m` and `n` (namespaces)."""
         query = f"SELECT m.key {_FROM_MEMORIES} WHERE {condition} ORDER BY m.key"
@@ -508,21 +542,48 @@ class Ledger:
     def damage(self) -> list[str]:
         """Return what is wrong with the file, one line each; empty when every page and every row is sound."""
         found: list[str] = []
-        with self.reading() as connection:
-            for (line,) in connection.execute("PRAGMA integrity_check"):
-                if line != "ok":
-                    found.append(f"ledger: {line}")
-            cursor = connection.execute(f"SELECT {_MEMORY_FIELDS}, m.checksum {_FROM_MEMORIES} ORDER BY m.key")
-            for *row, checksum in cursor:
-                try:
-                    sound = _checksum(_to_memory(row)) == checksum
-                except (ValueError, TypeError, IndexError):
-                    sound = False
-                if not sound:
-                    found.append(f"ledger: memory {row[1]!r:.80} in namespace {row[2]!r:.80} is not what was written")
-            for query, what in (
-                ("SELECT key FROM memories EXCEPT SELECT key FROM columns", "has no columns"),
-                ("SELECT key FROM columns EXCEPT SELECT key FROM memories", "has columns and no text"),
-            ):
-                found.extend(f"ledger: label {key & LABEL_MASK} {what}" for (key,) in connection.execute(query))
+        for check in (self._damaged_pages, self._damaged_memories, self._damaged_columns, self._unpaired):
+            try:
+                with self.reading() as connection:
+                    found.extend(check(connection))
+            except StoreError as error:
+                found.append(f"ledger: a check could not be finished: {error.__cause__}")
         return found
+
+    @staticmethod
+    def _damaged_pages(connection: sqlite3.Connection) -> Iterator[str]:
+        for (line,) in connection.execute("PRAGMA integrity_check"):
+            if line != "ok":
+                yield f"ledger: {line}"
+
+    @staticmethod
+    def _damaged_memories(connection: sqlite3.Connection) -> Iterator[str]:
+        for *row, checksum in connection.execute(
+            f"SELECT {_MEMORY_FIELDS}, m.checksum {_FROM_MEMORIES} ORDER BY m.key"
+        ):
+            try:
+                sound = _checksum(_to_memory(row)) == checksum
+            except StoreError:
+                sound = False
+            if not sound:
+                yield f"ledger: memory {row[1]!r:.80} in namespace {row[2]!r:.80} is not what was written"
+
+    @staticmethod
+    def _damaged_columns(connection: sqlite3.Connection) -> Iterator[str]:
+        query = f"SELECT {_COLUMN_FIELDS}, vector, checksum FROM columns ORDER BY key"
+        for *row, vector, checksum in connection.execute(query):
+            try:
+                sound = _columns_checksum(tuple(row), vector) == checksum  # type: ignore[arg-type]
+            except (TypeError, ValueError):
+                sound = False
+            if not sound:
+                yield f"ledger: the columns of label {row[0] & LABEL_MASK} are not what was written"
+
+    @staticmethod
+    def _unpaired(connection: sqlite3.Connection) -> Iterator[str]:
+        for query, what in (
+            ("SELECT key FROM memories EXCEPT SELECT key FROM columns", "has no columns"),
+            ("SELECT key FROM columns EXCEPT SELECT key FROM memories", "has columns and no text"),
+        ):
+            for (key,) in connection.execute(query):
+                yield f"ledger: label {key & LABEL_MASK} {what}"

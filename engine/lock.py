@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import weakref
 from pathlib import Path
 from typing import IO, Final
 
@@ -29,16 +30,21 @@ class WriterLock:
         try:
             self._file: IO[str] | None = path.open("a+", encoding="utf-8")
         except OSError as error:
-            raise StoreError(f"cannot write in {folder}: {error}; open the store with read_only=True to only read") from error
+            raise StoreError(
+                f"cannot write in {folder}: {error}; open the store with read_only=True to only read"
+            ) from error
         if not _try_lock(self._file):
             self._file.seek(0)
             holder = self._file.read(300).strip() or "another process"
             self._file.close()
             raise StoreLockedError(str(folder), holder)
+        _held.add(self)
         try:
             self._file.seek(0)
             self._file.truncate()
-            self._file.write(f"process {os.getpid()} on {socket.gethostname()} ({Path(sys.argv[0] or 'python').name})\n")
+            self._file.write(
+                f"process {os.getpid()} on {socket.gethostname()} ({Path(sys.argv[0] or 'python').name})\n"
+            )
             self._file.flush()
         except OSError:
             pass  # a full disk must not keep anybody from opening: the holder goes unnamed
@@ -46,8 +52,20 @@ class WriterLock:
     def release(self) -> None:
         """Let another process write."""
         if self._file is not None:
-            self._file.close()  # closing the file unlocks it
+            _unlock(self._file)  # closing is not enough while a forked child has the file open too
+            self._file.close()
             self._file = None
+
+    def _forget(self) -> None:
+        """In a forked child: give up this copy, so that the lock dies with the parent and not with the child."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [lock._forget() for lock in list(_held)])
 
 
 if os.name == "nt":
@@ -60,6 +78,10 @@ if os.name == "nt":
         except OSError:
             return False
         return True
+
+    def _unlock(file: IO[str]) -> None:
+        file.seek(0x7FFF0000)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
@@ -69,3 +91,6 @@ else:
         except OSError:
             return False
         return True
+
+    def _unlock(file: IO[str]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -19,6 +19,9 @@ _LONGEST_NAME: Final = 512
 _DEEPEST_METADATA: Final = 64
 
 
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
 def checked_name(value: object, what: str) -> str:
     """Return an id, namespace, session or speaker as it is, or say what is wrong with it."""
     if not isinstance(value, str):
@@ -28,7 +31,13 @@ def checked_name(value: object, what: str) -> str:
     if len(value) > _LONGEST_NAME:
         raise ValueError(f"{what} is {len(value)} characters long; at most {_LONGEST_NAME} are allowed")
     _check_encodable(value, what)
+    _check_no_nul(value, what)
     return value
+
+
+def _check_no_nul(value: str, what: str) -> None:
+    if "\0" in value:  # SQLite's JSON functions, which filters use, end a text there
+        raise ValueError(f"{what} holds the character U+0000, which filters cannot compare; take it out")
 
 
 def _check_encodable(value: str, what: str) -> None:
@@ -56,8 +65,11 @@ def _checked_metadata(value: object) -> dict[str, Any]:
             return item
         if isinstance(item, str):
             _check_encodable(item, path)
+            _check_no_nul(item, path)
             return item
         if isinstance(item, int):
+            if abs(item) > _LARGEST_INTEGER:
+                raise ValueError(f"{path} is a whole number of more than 64 bits; store it as text")
             return int(item)
         if isinstance(item, float):
             if not math.isfinite(item):
@@ -68,10 +80,13 @@ def _checked_metadata(value: object) -> dict[str, Any]:
                 if not isinstance(key, str):
                     raise TypeError(f"{path} has the key {key!r:.80}; keys must be text")
                 _check_encodable(key, f"a key of {path}")
+                _check_no_nul(key, f"a key of {path}")
             return {key: copied(part, depth + 1, f"{path}.{key[:80]}") for key, part in item.items()}
         if isinstance(item, list | tuple):
             return [copied(part, depth + 1, path) for part in item]
-        raise TypeError(f"{path} is {type(item).__name__}; metadata holds text, numbers, true, false, null, lists, objects")
+        raise TypeError(
+            f"{path} is {type(item).__name__}; metadata holds text, numbers, true, false, null, lists, objects"
+        )
 
     result: dict[str, Any] = copied(value, 0, "metadata")
     return result
@@ -122,7 +137,7 @@ class Memory:
     timestamp: datetime = field(default_factory=utc_now)
     session: str | None = None
     speaker: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     expires_at: datetime | None = None
     sources: tuple[str, ...] = ()
 

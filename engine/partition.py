@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.errors import StoreError
 from jiyi.kernels.bm25 import Postings, build_postings
 from jiyi.kernels.csr import sort_rows
 from jiyi.kernels.late_interaction import token_frequencies
@@ -88,6 +89,10 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         np.cumsum([len(blob) for blob in blobs], out=indptr[1:])
         return indptr // values.itemsize, values
 
+    for key, *_, terms_, freqs_, tokens_ in column_rows:
+        if len(terms_) != 4 * len(freqs_) or len(terms_) % 8 or len(tokens_) % 4:
+            label = key & LABEL_MASK
+            raise StoreError(f"the columns of label {label} are damaged; verify() lists all that are")
     keys, kinds, timestamps, expires, sessions, terms, freqs, tokens = (
         zip(*column_rows, strict=True) if column_rows else ((),) * 8
     )
@@ -366,7 +371,10 @@ class Partition:
         self._codes.reserve(self._codes.size + count)
         blank = bytes(4 * self.dim)
         for part in parts:
-            given = np.frombuffer(b"".join(vector or blank for vector in part), dtype=np.float32)
+            content = b"".join(vector or blank for vector in part)
+            if len(content) != len(blank) * len(part):
+                raise StoreError(f"vectors of the store are not {self.dim} floats long; verify() lists what is damaged")
+            given = np.frombuffer(content, dtype=np.float32)
             unit, nonzero = unit_rows(given.reshape(len(part), self.dim))
             codes, scales = quantize_rows(unit)
             self._vectors.extend(unit)

@@ -221,17 +221,23 @@ def _vector(
     embedder = store.embedder
     if embedder is None:
         source = "the caller" if store.model == EXTERNAL else repr(store.model)
-        return None, [("dense", f"the vectors come from {source} and the query came without one; only keywords were searched")]
+        return None, [
+            ("dense", f"the vectors come from {source} and the query came without one; only keywords were searched")
+        ]
     try:
         vector = _embedded(embedder, text, tokens, token_weights)
     except Exception as error:  # a model of the user's: whatever it raises, keywords still answer
         return None, [("dense", f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}"[:300])]
     if vector is None:
-        return None, [("dense", f"the embedder {embedder.name!r} knows nothing of this query; only keywords were searched")]
+        return None, [
+            ("dense", f"the embedder {embedder.name!r} knows nothing of this query; only keywords were searched")
+        ]
     return vector, []
 
 
-def _embedded(embedder: Embedder, text: str, tokens: NDArray[np.uint32], token_weights: Floats) -> NDArray[np.float32] | None:
+def _embedded(
+    embedder: Embedder, text: str, tokens: NDArray[np.uint32], token_weights: Floats
+) -> NDArray[np.float32] | None:
     """A unit query vector, or None when the model has nothing on the query."""
     if isinstance(embedder, TokenTable):
         # Words that are everywhere in the namespace do not steer the query.

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,8 @@ from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.models.protocols import Embedder
 from jiyi.partition import Partition, rows_of
-from jiyi.recall.keeper import IndexKeeper, Indexes
+from jiyi.recall.keeper import Indexes, IndexKeeper
 from jiyi.terms import ANALYZER_VERSION, memory_terms
-from jiyi.timestamps import to_seconds
 
 #: Manifest entry of a store whose vectors come from the caller.
 EXTERNAL: Final = "external"
@@ -56,7 +55,7 @@ class Store:
         dim: int | None,
         read_only: bool,
         durability: Durability,
-        memory_budget_bytes: int,
+        memory_budget_bytes: float,
         index_config: IndexConfig,
         adopt: bool = False,
     ) -> None:
@@ -78,7 +77,9 @@ class Store:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise StoreError(f"cannot make the folder {folder}: {error}; choose a folder that can be written") from error
+                raise StoreError(
+                    f"cannot make the folder {folder}: {error}; choose a folder that can be written"
+                ) from error
             self._writer_lock = WriterLock(folder)
         try:
             self.ledger = Ledger(folder, read_only=read_only, durability=durability)
@@ -98,7 +99,14 @@ class Store:
                 self._reanalyse()
             self._data_version = self.ledger.data_version()
             indexes = None if folder is None else folder / "indexes"
-            self.keeper = IndexKeeper(indexes, index_config, self.model or self._model_name(), build=not read_only)
+            self.keeper = IndexKeeper(
+                indexes,
+                index_config,
+                store_id=manifest["store"],
+                sequence=manifest["sequence"],
+                embedder=self.model or self._model_name(),
+                build=not read_only,
+            )
         except BaseException:
             self.ledger.close()
             self._release()
@@ -120,17 +128,15 @@ class Store:
     def _reanalyse(self) -> None:
         """Cut every memory into terms again: the store was made by another version of the tokenizer."""
 
-        def batches() -> Iterator[list[tuple[bytes, bytes, int]]]:
+        def batches() -> Iterator[list[tuple[int, bytes, bytes]]]:
             keys = self.ledger.select_keys("1", ())
             for start in range(0, len(keys), _BATCH):
                 found = self.ledger.memories(keys[start : start + _BATCH])
                 memories = list(found.values())
-                columns = memory_terms(
-                    [m.text for m in memories], [to_seconds(m.timestamp) for m in memories], [m.speaker for m in memories]
-                )
+                columns = memory_terms(memories)
                 bounds = columns.indptr.tolist()
                 yield [
-                    (columns.terms[s:e].tobytes(), columns.freqs[s:e].tobytes(), key)
+                    (key, columns.terms[s:e].tobytes(), columns.freqs[s:e].tobytes())
                     for key, s, e in zip(found, bounds[:-1], bounds[1:], strict=True)
                 ]
 
@@ -186,23 +192,21 @@ class Store:
         """
         if not memories:
             return
-        needs_embedder = any(vector is None for vector in vectors)
-        if self.mismatch is not None and needs_embedder:
+        if self.mismatch is not None and any(vector is None for vector in vectors):
             raise self.mismatch
-        dim = self._dim_with(vectors)
         embedder = None if self.mismatch is not None else self.embedder
         derived: list[DerivedRow] = []
         for start in range(0, len(memories), _BATCH):
             part = slice(start, start + _BATCH)
             derived.extend(analyse(memories[part], vectors[part], embedder))
-        manifest: dict[str, Any] = {}
-        if self.model is None and dim is not None:
-            manifest = {"embedder": self._model_name(), "dim": dim}
         with self._lock:
             self.check_usable()
+            dim = self._dim_with(vectors)  # under the lock: two first writes may bring vectors of different lengths
+            first = self.model is None and dim is not None
+            manifest = {"embedder": self._model_name(), "dim": dim} if first else {}
             written = self.ledger.put(memories, derived, manifest)
-            if manifest:
-                self.model, self.dim = manifest["embedder"], dim
+            if first:
+                self.model, self.dim = self._model_name(), dim
                 self.keeper.embedder = self.model
                 self._unload_all()  # partitions loaded before there were vectors have no column for them
             self._publish(written, memories, derived)
@@ -235,7 +239,7 @@ class Store:
                 vectors = [derived[i].vector for i in added[number]]
                 partition.append(rows_of(rows), [vectors], written.sequence)
             self._account(name, partition)
-            self.keeper.consider(partition, name)
+            self.keeper.consider(number)
 
     def end(self, keys: Sequence[int]) -> int:
         """Delete memories durably by key; return how many there were."""
@@ -319,6 +323,16 @@ class Store:
         for name in list(self._partitions):
             self._unload(name)
 
+    def settle_indexes(self) -> None:
+        """Return when every namespace that is large enough for an index has it, on disk too."""
+        if not self.read_only:
+            least = min(self.index_config.dense_rows, self.index_config.keyword_rows)
+            for name, count in self.ledger.namespaces():
+                if count >= least:
+                    self.partition(name)  # loading it makes its indexes due
+                    self.keeper.wait()  # before the next namespace may push it out of memory
+        self.keeper.wait()
+
     def refresh(self) -> None:
         """Catch up with another process that writes to the same folder."""
         with self._lock:
@@ -354,4 +368,3 @@ def _by_namespace(keys: Sequence[int]) -> dict[int, NDArray[np.int64]]:
     for key in keys:
         grouped.setdefault(key >> LABEL_BITS, []).append(key & LABEL_MASK)
     return {namespace: np.array(sorted(labels), dtype=np.int64) for namespace, labels in grouped.items()}
-

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.memory import Memory
 from jiyi.stopwords import CHINESE, ENGLISH
 from jiyi.text import TOKENIZER_VERSION, fold, is_run, segments
 
@@ -86,9 +87,8 @@ def _date_term(part: str) -> int:
     return _hash(part, DATE)
 
 
-def date_terms(timestamp_s: float) -> tuple[int, int, int]:
-    """Return the year, month and day (UTC) of a time as terms, so that "in May 2023" can match by date."""
-    day = datetime.fromtimestamp(timestamp_s, UTC)
+def date_terms(day: datetime) -> tuple[int, int, int]:
+    """Return the year, month and day of a time (UTC) as terms, so that "in May 2023" can match by date."""
     return _date_term(f"y{day.year}"), _date_term(f"m{day.month}"), _date_term(f"d{day.day}")
 
 
@@ -226,17 +226,15 @@ class TermColumns:
     """Shape (nnz,): how often each stands in its memory, 65,535 at most."""
 
 
-def memory_terms(
-    texts: Sequence[str], timestamps_s: Sequence[float], speakers: Sequence[str | None]
-) -> TermColumns:
+def memory_terms(memories: Sequence[Memory]) -> TermColumns:
     """Analyse memories: the terms of each text, of the date it happened on and of who said it."""
     flat: list[int] = []
-    indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-    for i, (text, timestamp_s, speaker) in enumerate(zip(texts, timestamps_s, speakers, strict=True)):
-        flat.extend(text_terms(text))
-        flat.extend(date_terms(timestamp_s))
-        if speaker:
-            flat.extend(speaker_terms(speaker))
+    indptr = np.zeros(len(memories) + 1, dtype=np.int64)
+    for i, memory in enumerate(memories):
+        flat.extend(text_terms(memory.text))
+        flat.extend(date_terms(memory.timestamp))
+        if memory.speaker:
+            flat.extend(speaker_terms(memory.speaker))
         indptr[i + 1] = len(flat)
     from jiyi.kernels.csr import count_sorted_rows
 

@@ -50,9 +50,12 @@ def to_datetime(value: TimeLike, field: str = "timestamp") -> datetime:
             ) from None
         return to_datetime(parsed, field)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
         if not math.isfinite(seconds):
-            raise ValueError(f"{field} is {seconds}; a number must be finite epoch seconds")
+            raise ValueError(f"{field} is not a finite number of epoch seconds; write 1772443800 or an ISO 8601 time")
         if abs(seconds) > _LARGEST_SECONDS:
             raise ValueError(f"{field} {seconds:.0f} looks like milliseconds; pass epoch seconds (divide by 1000)")
         if not _MIN_S <= seconds <= _MAX_S:

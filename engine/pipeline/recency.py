@@ -21,7 +21,7 @@ def recency(candidates: Candidates, query: Query) -> Candidates:
     config = query.config
     age_s = np.maximum(query.now_s - query.view.timestamps_s[candidates.rows], 0.0)
     factor = decay(age_s, config.recency_curve, config.half_life_s)
-    ageless = [KINDS.index(kind) for kind in config.ageless_kinds if kind in KINDS]
+    ageless = [KINDS.index(kind) for kind in config.ageless_kinds]
     factor = np.where(np.isin(query.view.kinds[candidates.rows], ageless), 1.0, factor)
     weight = config.recency_weight
     score = candidates.relevance * (1 - weight) + factor * weight

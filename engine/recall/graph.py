@@ -120,9 +120,9 @@ class Graph:
 
     # -------------------------------------------------------------------------------------------------- files
 
-    def settings(self, namespace: str, embedder: str) -> dict[str, Any]:
+    def settings(self, store_id: str, namespace: str, embedder: str) -> dict[str, Any]:
         """Return what must agree for a saved graph to be of use."""
-        return graph_settings(namespace, embedder, int(self._index.dim), int(self._index.M))
+        return graph_settings(store_id, namespace, embedder, int(self._index.dim), int(self._index.M))
 
     def save(self, folder: Path) -> None:
         """Write the graph into an empty folder.
@@ -155,9 +155,17 @@ class Graph:
         return cls(index, indptr, labels, last_label, config.graph_search_width)
 
 
-def graph_settings(namespace: str, embedder: str, dim: int, links: int) -> dict[str, Any]:
+def graph_settings(store_id: str, namespace: str, embedder: str, dim: int, links: int) -> dict[str, Any]:
     """Return what a graph on disk was built with."""
-    return {"format": 1, "space": "ip", "namespace": namespace, "embedder": embedder, "dim": dim, "links": links}
+    return {
+        "format": 1,
+        "store": store_id,
+        "namespace": namespace,
+        "embedder": embedder,
+        "dim": dim,
+        "space": "ip",
+        "links": links,
+    }
 
 
 def _distinct(vectors: NDArray[np.float32], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -46,8 +46,10 @@ class InvertedIndex:
         return builder.build()
 
     @classmethod
-    def build(cls, view: View, terms_by_id: NDArray[np.uint64], folder: Path | None, cancelled: Callable[[], bool]) -> InvertedIndex | None:
-        """Build an index over a view's live rows, in a folder or in memory; None when cancelled or when there are none."""
+    def build(
+        cls, view: View, terms_by_id: NDArray[np.uint64], folder: Path | None, cancelled: Callable[[], bool]
+    ) -> InvertedIndex | None:
+        """Build an index over a view's live rows, in a folder or in memory; None when cancelled or without rows."""
         import tantivy
 
         rows = np.flatnonzero(view.live)
@@ -68,7 +70,9 @@ class InvertedIndex:
                 "terms",
                 " ".join(
                     words[term] if freq == 1 else " ".join([words[term]] * freq)
-                    for term, freq in zip(view.term_ids[start:end].tolist(), view.term_freqs[start:end].tolist(), strict=True)
+                    for term, freq in zip(
+                        view.term_ids[start:end].tolist(), view.term_freqs[start:end].tolist(), strict=True
+                    )
                 ),
             )
             writer.add_document(document)
@@ -120,11 +124,17 @@ class InvertedIndex:
         return 0 if self._folder is not None else self.documents * 400
 
 
-def inverted_settings(namespace: str) -> dict[str, Any]:
+def inverted_settings(store_id: str, namespace: str) -> dict[str, Any]:
     """Return what must agree for a saved index to be of use."""
     import tantivy
 
-    return {"format": 1, "namespace": namespace, "analyzer": ANALYZER_VERSION, "tantivy": tantivy.__version__.split(",")[0]}
+    return {
+        "format": 1,
+        "store": store_id,
+        "namespace": namespace,
+        "analyzer": ANALYZER_VERSION,
+        "tantivy": tantivy.__version__.split(",")[0],
+    }
 
 
 def load_inverted(folder: Path, last_label: int, documents: int) -> InvertedIndex:

@@ -11,12 +11,14 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from jiyi.config import IndexConfig
-from jiyi.derived import read_generation, remove_generations, remove_partial, write_generation
+from jiyi.derived import read_generation, remove_generations, remove_newer, remove_partial, write_generation
 from jiyi.partition import Partition, View
 from jiyi.recall.graph import Graph, graph_settings
 from jiyi.recall.inverted import InvertedIndex, inverted_settings, load_inverted
@@ -24,7 +26,7 @@ from jiyi.recall.inverted import InvertedIndex, inverted_settings, load_inverted
 _COVERAGE: Final = "coverage.json"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Indexes:
     """What one namespace has."""
 
@@ -36,23 +38,38 @@ class Indexes:
         return sum(index.bytes() for index in (self.graph, self.inverted) if index is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A namespace that is in memory."""
+
+    partition: Partition
+    name: str
+    indexes: Indexes
+
+
 class IndexKeeper:
     """Loads, builds, saves and hands out the indexes of a store's namespaces.
 
     Args:
         folder: where generations are kept; None keeps indexes in memory only.
         config: sizes and parameters.
+        store_id: what tells this store from every other; indexes of another are not read.
+        sequence: the ledger's sequence number at opening. Indexes that claim to show a later one belong to a ledger
+            that was replaced by an older copy, or that lost its end with the power: they are removed.
         embedder: name of the model that the vectors come from; graphs of another are not read.
         build: whether this process may build and write (a read-only engine only reads what is there).
     """
 
-    def __init__(self, folder: Path | None, config: IndexConfig, embedder: str, *, build: bool) -> None:
+    def __init__(
+        self, folder: Path | None, config: IndexConfig, *, store_id: str, sequence: int, embedder: str, build: bool
+    ) -> None:
         self._folder = folder
+        self._store_id = store_id
         self._config = config
         self.embedder = embedder
         self._build = build
-        self._held: dict[int, Indexes] = {}
-        self._jobs: queue.SimpleQueue[tuple[Partition, str] | None] = queue.SimpleQueue()
+        self._held: dict[int, _Held] = {}
+        self._jobs: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._due: set[int] = set()
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -61,19 +78,23 @@ class IndexKeeper:
         """Why the last build could not be saved, if it could not: searches are right all the same."""
         if build and folder is not None:
             remove_partial(folder)
+            remove_newer(folder, sequence)
 
     def of(self, namespace: int) -> Indexes:
         """Return what a namespace has by now."""
-        return self._held.get(namespace) or Indexes()
+        held = self._held.get(namespace)
+        return _NONE if held is None else held.indexes
 
     def attach(self, partition: Partition, namespace: str) -> None:
         """Take up a namespace that was just loaded: read its indexes from disk, or have them built."""
-        held = Indexes()
-        if self._folder is not None and partition.view.n_live >= min(self._config.dense_rows, self._config.keyword_rows):
+        indexes = _NONE
+        if self._folder is not None and partition.view.n_live >= min(
+            self._config.dense_rows, self._config.keyword_rows
+        ):
             with suppress(Exception):  # whatever is wrong with a derived file, it is built again
-                held = self._read(partition, namespace)
-        self._held[partition.namespace] = held
-        self.consider(partition, namespace)
+                indexes = self._read(self._folder, partition, namespace)
+        self._held[partition.namespace] = _Held(partition, namespace, indexes)
+        self.consider(partition.namespace)
 
     def drop(self, namespace: int) -> None:
         """Forget a namespace that was unloaded; what is on disk stays."""
@@ -86,18 +107,19 @@ class IndexKeeper:
             for name in ("graph", "keyword"):
                 remove_generations(self._folder, f"{name}-{namespace}")
 
-    def consider(self, partition: Partition, namespace: str) -> None:
+    def consider(self, namespace: int) -> None:
         """Have a namespace's indexes built in the background if they are due."""
-        if not self._build or not self._is_due(partition):
+        held = self._held.get(namespace)
+        if not self._build or held is None or not self._is_due(held):
             return
         with self._state:
-            if self._closing or partition.namespace in self._due:
+            if self._closing or namespace in self._due:
                 return
-            self._due.add(partition.namespace)
+            self._due.add(namespace)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="jiyi-indexes", daemon=True)
                 self._thread.start()
-        self._jobs.put((partition, namespace))
+        self._jobs.put(namespace)
 
     def wait(self) -> None:
         """Return when every index that is due has been built."""
@@ -116,60 +138,58 @@ class IndexKeeper:
 
     # ------------------------------------------------------------------------------------------------ building
 
-    def _is_due(self, partition: Partition) -> bool:
-        return self._graph_due(partition) or self._inverted_due(partition)
+    def _is_due(self, held: _Held) -> bool:
+        return self._graph_due(held) or self._inverted_due(held)
 
-    def _graph_due(self, partition: Partition) -> bool:
-        view = partition.view
-        if view.vectors is None or view.n_live < self._config.dense_rows or not view.has_vector.any():
+    def _graph_due(self, held: _Held) -> bool:
+        view, graph = held.partition.view, held.indexes.graph
+        if view.vectors is None or np.count_nonzero(view.live & view.has_vector) < self._config.dense_rows:
             return False
-        graph = self.of(partition.namespace).graph
         return graph is None or graph.is_stale(view, self._config.rebuild_fraction)
 
-    def _inverted_due(self, partition: Partition) -> bool:
-        view = partition.view
+    def _inverted_due(self, held: _Held) -> bool:
+        view, inverted = held.partition.view, held.indexes.inverted
         if view.n_live < self._config.keyword_rows:
             return False
-        inverted = self.of(partition.namespace).inverted
         return inverted is None or inverted.is_stale(view, self._config.rebuild_fraction)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._closing:
-            partition, namespace = job
+        while (namespace := self._jobs.get()) is not None and not self._closing:
             try:
-                while self._is_due(partition) and not self._closing:
-                    if not self._build_for(partition, namespace):
-                        break
+                # Asked anew each time: the namespace may have been written to, unloaded or loaded again meanwhile.
+                while (held := self._held.get(namespace)) is not None and self._is_due(held) and not self._closing:
+                    self._build_for(held)
             except Exception as error:  # an index that cannot be built costs speed, never an answer
                 self.last_error = error
             finally:
                 with self._state:
-                    self._due.discard(partition.namespace)
+                    self._due.discard(namespace)
                     self._state.notify_all()
 
-    def _build_for(self, partition: Partition, namespace: str) -> bool:
-        view = partition.view
-        if self._graph_due(partition):
+    def _build_for(self, held: _Held) -> None:
+        """Build one index that is due, publish it, save it."""
+        view, number = held.partition.view, held.partition.namespace
+        if self._graph_due(held):
             graph = Graph.build(view, self._config, lambda: self._closing)
             if graph is None:
-                return False
-            self._publish(partition, graph=graph)
+                return
+            self._publish(held, replace(held.indexes, graph=graph))
             self._save(
-                f"graph-{partition.namespace}", view, lambda: graph.settings(namespace, self.embedder), graph.save
+                f"graph-{number}", view, lambda: graph.settings(self._store_id, held.name, self.embedder), graph.save
             )
-        if self._inverted_due(partition):
-            inverted = self._build_inverted(partition, namespace, view)
-            if inverted is None:
-                return False
-            self._publish(partition, inverted=inverted)
-        return True
+        else:
+            inverted = self._build_inverted(number, held.name, view)
+            if inverted is not None:
+                self._publish(held, replace(held.indexes, inverted=inverted))
 
-    def _publish(self, partition: Partition, graph: Graph | None = None, inverted: InvertedIndex | None = None) -> None:
-        before = self._held.get(partition.namespace)
-        if before is not None:  # unloaded meanwhile: nobody is there to use it
-            self._held[partition.namespace] = Indexes(graph or before.graph, inverted or before.inverted)
+    def _publish(self, held: _Held, indexes: Indexes) -> None:
+        number = held.partition.namespace
+        with self._state:
+            now = self._held.get(number)
+            if now is not None and now.partition is held.partition:
+                self._held[number] = replace(now, indexes=indexes)
 
-    def _build_inverted(self, partition: Partition, namespace: str, view: View) -> InvertedIndex | None:
+    def _build_inverted(self, number: int, namespace: str, view: View) -> InvertedIndex | None:
         terms = view.terms_by_id()
         if self._folder is None:
             return InvertedIndex.build(view, terms, None, lambda: self._closing)
@@ -185,13 +205,15 @@ class IndexKeeper:
 
         try:
             generation = write_generation(
-                self._folder, f"keyword-{partition.namespace}", view.sequence, inverted_settings(namespace), fill
+                self._folder, f"keyword-{number}", view.sequence, inverted_settings(self._store_id, namespace), fill
             )
         except _Cancelled:
             return None
         return load_inverted(generation, built[0].last_label, built[0].documents)
 
-    def _save(self, name: str, view: View, settings: Callable[[], dict[str, object]], fill: Callable[[Path], None]) -> None:
+    def _save(
+        self, name: str, view: View, settings: Callable[[], dict[str, object]], fill: Callable[[Path], None]
+    ) -> None:
         if self._folder is None:
             return
         try:
@@ -199,20 +221,24 @@ class IndexKeeper:
         except OSError as error:
             self.last_error = error
 
-    def _read(self, partition: Partition, namespace: str) -> Indexes:
-        assert self._folder is not None
-        held = Indexes()
-        if partition.dim is not None and partition.view.n_live >= self._config.dense_rows:
-            settings = graph_settings(namespace, self.embedder, partition.dim, self._config.graph_links)
-            folder = read_generation(self._folder, f"graph-{partition.namespace}", settings)
-            if folder is not None:
-                held.graph = Graph.load(folder, partition.dim, self._config)
-        if partition.view.n_live >= self._config.keyword_rows:
-            folder = read_generation(self._folder, f"keyword-{partition.namespace}", inverted_settings(namespace))
-            if folder is not None:
-                coverage = json.loads((folder / _COVERAGE).read_text(encoding="utf-8"))
-                held.inverted = load_inverted(folder, coverage["last_label"], coverage["documents"])
-        return held
+    def _read(self, folder: Path, partition: Partition, namespace: str) -> Indexes:
+        view, number = partition.view, partition.namespace
+        graph, inverted = None, None
+        if partition.dim is not None and view.n_live >= self._config.dense_rows:
+            settings = graph_settings(self._store_id, namespace, self.embedder, partition.dim, self._config.graph_links)
+            generation = read_generation(folder, f"graph-{number}", settings, view.sequence)
+            if generation is not None:
+                graph = Graph.load(generation, partition.dim, self._config)
+        if view.n_live >= self._config.keyword_rows:
+            settings = inverted_settings(self._store_id, namespace)
+            generation = read_generation(folder, f"keyword-{number}", settings, view.sequence)
+            if generation is not None:
+                coverage = json.loads((generation / _COVERAGE).read_text(encoding="utf-8"))
+                inverted = load_inverted(generation, coverage["last_label"], coverage["documents"])
+        return Indexes(graph, inverted)
+
+
+_NONE: Final = Indexes()
 
 
 class _Cancelled(Exception):
