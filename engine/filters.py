@@ -62,19 +62,15 @@ _NEVER: Final = Condition("0")
 def compile_where(where: Where | None) -> Condition:
     """Compile a filter.
 
-    Parameters
-    ----------
-    where : mapping or None
-        `{field: value}` for equality; `{field: {operator: value, …}}` with `in`, `gt`, `gte`, `lt`, `lte`,
-        `exists`, `not`; several fields must all hold; `{"and": […]}`, `{"or": […]}` and `{"not": {…}}` combine.
-        Fields are those of a memory, and `metadata.<key>`, `metadata.<key>.<key>` …
-        A field that is absent satisfies only `{"exists": False}`, `None` and `not`.
+    Args:
+        where: `{field: value}` for equality; `{field: {operator: value, …}}` with `in`, `gt`, `gte`, `lt`,
+            `lte`, `exists`, `not`; several fields must all hold; `{"and": […]}`, `{"or": […]}` and `{"not":
+            {…}}` combine. Fields are those of a memory, and `metadata.<key>`, `metadata.<key>.<key>` … A
+            field that is absent satisfies only `{"exists": False}`, `None` and `not`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a field or operator that does not exist (the message lists those that do), or a value that cannot be
-        compared with the field.
+    Raises:
+        TypeError, ValueError: For a field or operator that does not exist (the message lists those that do),
+            or a value that cannot be compared with the field.
     """
     if where is None:
         return _ALWAYS

@@ -182,15 +182,11 @@ class Ledger:
     One connection writes, behind a lock; readers take one of a pool, so that a search never waits for a write
     (SQLite's write-ahead log lets them see the last committed state).
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where `ledger.sqlite` lies or will lie; None keeps it in memory.
-    read_only : bool
-        Open an existing file without the right to change it.
-    durability : {"process", "power"}
-        "process": a committed write survives the death of the process (WAL, synchronous=NORMAL).
-        "power": it survives power loss too (synchronous=FULL: one fsync a transaction).
+    Args:
+        folder: Where `ledger.sqlite` lies or will lie; None keeps it in memory.
+        read_only: Open an existing file without the right to change it.
+        durability: "process": a committed write survives the death of the process (WAL, synchronous=NORMAL).
+            "power": it survives power loss too (synchronous=FULL: one fsync a transaction).
     """
 
     def __init__(self, folder: Path | None, *, read_only: bool = False, durability: Durability = "process") -> None:

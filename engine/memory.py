@@ -96,36 +96,22 @@ def _checked_metadata(value: object) -> dict[str, Any]:
 class Memory:
     """One memory. Immutable; every field is checked and brought to one form when it is made.
 
-    Parameters
-    ----------
-    text : str
-        What is remembered. The only field without a default.
-    id : str, optional
-        Unique within the namespace; a memory added with an id that exists replaces that memory. A new
-        time-ordered UUIDv7 when left out.
-    namespace : str
-        Whose memory it is ("default"). Namespaces are walls: nothing crosses them.
-    kind : {"episodic", "semantic", "archival", "procedural"}
-        What happened; a fact; who the user is; how to do a task.
-    timestamp : datetime, str or float, optional
-        When it happened (not when it was stored): a datetime (naive is UTC), ISO 8601 text or epoch seconds.
-        Now, when left out.
-    session, speaker : str, optional
-        The conversation it belongs to, and who said it.
-    metadata : mapping, optional
-        Anything JSON can hold, for filters.
-    expires_at : datetime, str or float, optional
-        Not recalled from this instant on.
-    sources : iterable of str, optional
-        Ids of the memories that this one was distilled from.
+    Args:
+        text: What is remembered. The only field without a default.
+        id: Unique within the namespace; a memory added with an id that exists replaces that memory. A new
+            time-ordered UUIDv7 when left out.
+        namespace: Whose memory it is ("default"). Namespaces are walls: nothing crosses them.
+        kind: What happened; a fact; who the user is; how to do a task.
+        timestamp: When it happened (not when it was stored): a datetime (naive is UTC), ISO 8601 text or
+            epoch seconds. Now, when left out.
+        session, speaker: The conversation it belongs to, and who said it.
+        metadata: Anything JSON can hold, for filters.
+        expires_at: Not recalled from this instant on.
+        sources: Ids of the memories that this one was distilled from.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the field, what was got and what is allowed.
+    Raises:
+        TypeError, ValueError: Naming the field, what was got and what is allowed.
 
-    Examples
-    --------
     >>> Memory(text="周末喜欢去徒步", kind="archival", timestamp="2026-03-02").timestamp.year
     2026
     """

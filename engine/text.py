@@ -70,18 +70,13 @@ def is_run(segment: str) -> bool:
 def tokenize(text: str) -> list[str]:
     """Cut `text` into tokens: words in spaced scripts, single characters in unspaced ones.
 
-    Parameters
-    ----------
-    text : str
-        Anything at all; lone surrogates and control characters separate tokens.
+    Args:
+        text: Anything at all; lone surrogates and control characters separate tokens.
 
-    Returns
-    -------
-    list of str
-        Folded tokens in text order, repeats kept. Empty for text without letters, digits or emoji.
+    Returns:
+        list of str: Folded tokens in text order, repeats kept. Empty for text without letters, digits or
+            emoji.
 
-    Examples
-    --------
     >>> tokenize("用户用 TypeScript 写后端 API")
     ['用', '户', '用', 'typescript', '写', '后', '端', 'api']
     """

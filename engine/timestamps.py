@@ -19,20 +19,15 @@ _LARGEST_SECONDS: Final = 1e11
 def to_datetime(value: TimeLike, field: str = "timestamp") -> datetime:
     """Return `value` as an aware datetime in UTC.
 
-    Parameters
-    ----------
-    value : datetime, str, int or float
-        A datetime (naive ones are UTC), ISO 8601 text ("2026-03-02T09:30:00Z", "2026-03-02"), or epoch seconds.
-    field : str
-        What the value is called in error messages.
+    Args:
+        value: A datetime (naive ones are UTC), ISO 8601 text ("2026-03-02T09:30:00Z", "2026-03-02"), or epoch
+            seconds.
+        field: What the value is called in error messages.
 
-    Raises
-    ------
-    TypeError
-        For any other type.
-    ValueError
-        For text that is no ISO 8601 time, NaN or infinity, a time outside the years 1 to 9999, or a number over
-        1e11, which can only be milliseconds.
+    Raises:
+        TypeError: For any other type.
+        ValueError: For text that is no ISO 8601 time, NaN or infinity, a time outside the years 1 to 9999, or
+            a number over 1e11, which can only be milliseconds.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
