@@ -414,7 +414,8 @@ class Engine:
         moment = utc_now() if now is None else to_datetime(now, "now")
         query = build_query(messages)
         settings = {"namespace": namespace, "now": moment, "preset": preset, **overrides}
-        hits = self.search(query.text, k=config.max_memories, where=where, **settings)
+        # Archival memories among the hits move to their own slots: as many more are asked for.
+        hits = self.search(query.text, k=config.max_memories + config.archival_slots, where=where, **settings)
         archival = self._archival(query.text, config.archival_slots, where, settings)
         return replace(
             render_context(hits.memories, archival, now=moment, config=config, count_tokens=count_tokens), query=query
