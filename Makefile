@@ -20,7 +20,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	@# The packages under their import name, as installing them would lay them out.
 	@rm -rf .typecheck && mkdir -p .typecheck/jiyi
-	@ln -s ../../engine/* ../../kernels ../../models .typecheck/jiyi/
+	@ln -s $(CURDIR)/engine/* $(CURDIR)/kernels $(CURDIR)/models .typecheck/jiyi/
 	MYPYPATH=.typecheck $(BIN)/mypy -p jiyi
 
 bench: $(INSTALLED)

@@ -110,7 +110,7 @@ def main() -> None:
         for part in PARTS:
             command = [sys.executable, str(Path(__file__).resolve()), "--part", part, "--store", folder]
             command += ["--memories", str(arguments.memories)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             figures |= json.loads(done.stdout)
     if arguments.json:
         print(json.dumps(figures, indent=1))

@@ -83,7 +83,7 @@ class Candidates:
     signals: tuple[Signal, ...] = ()
     relevance: Floats = field(default_factory=lambda: np.empty(0))
     lent: Floats = field(default_factory=lambda: np.empty(0))
-    """What the memory before it in its session lends; relevance is at least that."""
+    """What the memory before it in its session lends, NaN for nothing; relevance is at least that."""
     recency: Floats = field(default_factory=lambda: np.empty(0))
     age_s: Floats = field(default_factory=lambda: np.empty(0))
     score: Floats = field(default_factory=lambda: np.empty(0))

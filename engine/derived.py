@@ -49,8 +49,10 @@ def write_generation(
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         _flush(partial / _MANIFEST)
         _flush(partial)
-        if target.exists():
+        if target.is_dir():
             shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
         partial.rename(target)
         _flush(folder)
     except BaseException:
@@ -74,6 +76,10 @@ def read_generation(folder: Path, name: str, settings: Mapping[str, Any], sequen
             manifest = json.loads((generation / _MANIFEST).read_text(encoding="utf-8"))
             if manifest["settings"] != json.loads(json.dumps(dict(settings))):
                 continue
+            listed, there = set(manifest["files"]), {path.name for path in generation.iterdir()} - {_MANIFEST}
+            # Tantivy adds lock files of its own when it opens an index.
+            if not listed or any(not name.endswith(".lock") for name in there - listed):
+                continue
             if all(_fingerprint(generation / file) == found for file, found in manifest["files"].items()):
                 return generation
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -81,10 +87,11 @@ def read_generation(folder: Path, name: str, settings: Mapping[str, Any], sequen
     return None
 
 
-def remove_generations(folder: Path, name: str) -> None:
-    """Remove every generation of a name."""
-    for generation in _generations(folder, name):
-        shutil.rmtree(generation, ignore_errors=True)
+def remove_generations(folder: Path, unwanted: Callable[[str], bool]) -> None:
+    """Remove the generations of every name that is not wanted."""
+    for generation in _generations(folder, "*"):
+        if unwanted(generation.name.rpartition("-")[0]):
+            shutil.rmtree(generation, ignore_errors=True)
 
 
 def remove_newer(folder: Path, sequence: int) -> None:

@@ -32,6 +32,9 @@ from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
 MemoryLike = Memory | str | Mapping[str, Any]
 Vector = Sequence[float] | NDArray[Any]
 
+# Inside the class, `list` is a method.
+_List = list
+
 _DEFAULT_EMBEDDER: Final = "default"
 
 
@@ -140,7 +143,7 @@ class Engine:
             TypeError, ValueError: a field or the vector is not as it must be; nothing was stored.
             StoreError: the store could not be written; nothing was stored.
         """
-        given = {
+        given: dict[str, Any] = {
             "id": id,
             "namespace": namespace,
             "kind": kind,
@@ -286,7 +289,7 @@ class Engine:
         where: Where | None = None,
         order: str = "stored",
         limit: int | None = None,
-    ) -> list[Memory]:
+    ) -> _List[Memory]:
         """Return memories as they are stored, expired ones too.
 
         Args:
@@ -378,7 +381,7 @@ class Engine:
             config=base.with_overrides(overrides),
         )
 
-    def search_many(self, queries: Iterable[str], **settings: Any) -> list[Hits]:
+    def search_many(self, queries: Iterable[str], **settings: Any) -> _List[Hits]:
         """Answer several queries with the same settings, all as of the same moment; one `Hits` each, in order."""
         settings["now"] = utc_now() if settings.get("now") is None else settings["now"]
         if isinstance(queries, str):
@@ -421,7 +424,7 @@ class Engine:
             render_context(hits.memories, archival, now=moment, config=config, count_tokens=count_tokens), query=query
         )
 
-    def _archival(self, text: str, slots: int, where: Where | None, settings: dict[str, Any]) -> list[Memory]:
+    def _archival(self, text: str, slots: int, where: Where | None, settings: dict[str, Any]) -> _List[Memory]:
         if slots == 0:
             return []
         alive = {"or": [{"expires_at": None}, {"expires_at": {"gt": settings["now"]}}]}
@@ -468,7 +471,7 @@ class Engine:
             ) from error
         return folder
 
-    def verify(self) -> list[str]:
+    def verify(self) -> _List[str]:
         """Return what is wrong with the store, one line each; empty when every memory is as it was written."""
         self._store.check_usable()
         return self._store.ledger.damage()
@@ -515,7 +518,7 @@ class Engine:
         """`add`, without blocking the event loop."""
         return await asyncio.to_thread(self.add, memory, **fields)
 
-    async def aadd_many(self, memories: Iterable[MemoryLike], **settings: Any) -> list[str]:
+    async def aadd_many(self, memories: Iterable[MemoryLike], **settings: Any) -> _List[str]:
         """`add_many`, without blocking the event loop."""
         return await asyncio.to_thread(self.add_many, memories, **settings)
 

@@ -27,6 +27,9 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
         if with_recency and config is not None:
             heads.append(f"recency ·{config.recency_weight:.2f}")
         heads.extend(f"{name} (rerank)" for name in rows[0].get("reranked", {}))
+        with_lent = any(row["lent"] is not None for row in rows)
+        if with_lent:
+            heads.append("turn before")
         with_mmr = any("mmr" in row for row in rows)
         if with_mmr:
             heads.append("like a hit above")
@@ -36,6 +39,8 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
             cells = [str(hit.rank), f"{hit.score:.3f}", *(_signal(factor) for factor in row["signals"].values())]
             if with_recency:
                 cells.append(f"{row['recency']:.2f} ({age(row['age_s'])})")
+            if with_lent:
+                cells.append("–" if row["lent"] is None else f"lends {row['lent']:.2f}")
             cells.extend(_signal(factor) for factor in row.get("reranked", {}).values())
             if with_mmr:
                 cells.append(_mmr(row.get("mmr")))

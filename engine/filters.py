@@ -236,7 +236,7 @@ class _Time(_Column):
         self.column = _TIME_COLUMNS[name]
 
     def stored(self, value: object) -> object:
-        return to_microseconds(to_datetime(value, f"the filter on {self.name}"))  # type: ignore[arg-type]
+        return to_microseconds(to_datetime(value, f"the filter on {self.name}"))
 
 
 class _Kind(_Column):
@@ -246,7 +246,7 @@ class _Kind(_Column):
     def stored(self, value: object) -> object:
         if value not in KINDS:
             raise ValueError(f"the filter on kind compares with {value!r:.80}; kinds are {', '.join(KINDS)}")
-        return KINDS.index(value)  # type: ignore[arg-type]
+        return KINDS.index(value)
 
     def compared(self, operator: str, value: object) -> Condition:
         raise ValueError("kinds have no order; filter them by equality, in or not")
@@ -312,7 +312,8 @@ class _Metadata(_Field):
         return self._found("{j}.type IN ('integer', 'real') AND {j}.value = ?", (self._number(value),))
 
     def among(self, values: list[object]) -> Condition:
-        texts = [_encodable(value, self.name) for value in values if isinstance(value, str)]
+        # No metadata holds U+0000, and SQLite's JSON would end a text there.
+        texts = [_encodable(value, self.name) for value in values if isinstance(value, str) and "\0" not in value]
         numbers = [self._number(v) for v in values if v is not None and not isinstance(v, str | bool)]
         parts = [self.equals(value) for value in (True, False, None) if any(value is v for v in values)]
         listed = "{j}.value IN (SELECT value FROM json_each(?))"

@@ -98,7 +98,7 @@ class Hits(Sequence[Hit]):
         factors: dict[str, Any] = {
             "signals": {signal.name: _of(signal, position) for signal in candidates.signals},
             "relevance": float(candidates.relevance[position]),
-            "lent": float(candidates.lent[position]),
+            "lent": _number(candidates.lent[position]),
         }
         if len(candidates.recency):
             factors["recency"] = float(candidates.recency[position])
@@ -136,6 +136,10 @@ class Hits(Sequence[Hit]):
         from jiyi.explain import explain
 
         return explain(self, None if self._query is None else self._query.config)
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else float(value)
 
 
 def _of(signal: Signal, position: int) -> dict[str, Any]:

@@ -106,6 +106,19 @@ class Written:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened to a namespace, as of one moment."""
+
+    rows: list[ColumnRow]
+    """New rows without their vectors, oldest first."""
+    vectors: Iterator[list[bytes | None]]
+    """Their vectors in parts: they are most of the bytes, and no two copies of all should be in memory."""
+    ended: list[int] | None
+    """Keys of all namespaces that ended; None when `compact` has forgotten some of them."""
+    sequence: int
+
+
 def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
     """Return a memory's row of the columns table, but for the vector."""
     timestamp_us, expires_us = to_microseconds(memory.timestamp), _microseconds(memory.expires_at)
@@ -444,6 +457,11 @@ class Ledger:
             row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
 
+    def namespace_numbers(self) -> set[int]:
+        """Return the number of every namespace that is known."""
+        with self.reading() as connection:
+            return {int(number) for (number,) in connection.execute("SELECT namespace FROM namespaces")}
+
     def namespaces(self) -> list[tuple[str, int]]:
         """Return the name of every namespace that holds memories, with their number."""
         query = f"SELECT n.name, count(*) {_FROM_MEMORIES} GROUP BY m.namespace ORDER BY n.name"
@@ -451,14 +469,8 @@ class Ledger:
             return [(name, int(count)) for name, count in connection.execute(query)]
 
     @contextmanager
-    def column_rows(
-        self, namespace: int, after_label: int = 0
-    ) -> Iterator[tuple[list[ColumnRow], Iterator[list[bytes | None]], int]]:
-        """Read a namespace's derived rows with a label above `after_label`, oldest first, from one moment.
-
-        Yields the rows without their vectors, the vectors in parts (they are most of the bytes, and no two copies
-        of all should be in memory), and the sequence number that both show.
-        """
+    def changes(self, namespace: int, after_label: int = 0, after_sequence: int = 0) -> Iterator[Changes]:
+        """Read what a namespace holds above a label, and what ended after a sequence number, all from one moment."""
         first, last = key_range(namespace)
         within = "FROM columns WHERE key > ? AND key <= ? ORDER BY key"
 
@@ -472,18 +484,18 @@ class Ledger:
             try:
                 query = f"SELECT {_COLUMN_FIELDS} {within}"
                 rows = connection.execute(query, (first + after_label, last)).fetchall()
-                yield rows, vectors(connection), self._sequence(connection)
+                ended = self._ended(connection, after_sequence)
+                yield Changes(rows, vectors(connection), ended, self._sequence(connection))
             finally:
                 connection.execute("COMMIT")
 
-    def ended_keys(self, after_sequence: int) -> list[int] | None:
-        """Return the keys ended after a sequence number, or None when `compact` has forgotten some of them."""
-        with self.reading() as connection:
-            row = connection.execute("SELECT value FROM manifest WHERE key = 'tombstones_from'").fetchone()
-            if row is not None and after_sequence + 1 < row[0]:
-                return None
-            query = "SELECT key FROM tombstones WHERE seq > ? ORDER BY seq"
-            return [int(key) for (key,) in connection.execute(query, (after_sequence,))]
+    @staticmethod
+    def _ended(connection: sqlite3.Connection, after_sequence: int) -> list[int] | None:
+        row = connection.execute("SELECT value FROM manifest WHERE key = 'tombstones_from'").fetchone()
+        if row is not None and after_sequence + 1 < row[0]:
+            return None
+        query = "SELECT key FROM tombstones WHERE seq > ? ORDER BY seq"
+        return [int(key) for (key,) in connection.execute(query, (after_sequence,))]
 
     def memories(self, keys: Sequence[int]) -> dict[int, Memory]:
         """Return the memories under these keys; keys that hold nothing (any more) are absent."""
@@ -569,7 +581,7 @@ class Ledger:
         query = f"SELECT {_COLUMN_FIELDS}, vector, checksum FROM columns ORDER BY key"
         for *row, vector, checksum in connection.execute(query):
             try:
-                sound = _columns_checksum(tuple(row), vector) == checksum  # type: ignore[arg-type]
+                sound = _columns_checksum(tuple(row), vector) == checksum
             except (TypeError, ValueError):
                 sound = False
             if not sound:

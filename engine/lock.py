@@ -63,12 +63,17 @@ class WriterLock:
             self._file = None
 
 
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock._forget()
+
+
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [lock._forget() for lock in list(_held)])
+    os.register_at_fork(after_in_child=_forget_all)
 
 
-if os.name == "nt":
+if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(file: IO[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
@@ -145,8 +145,8 @@ class Memory:
         if self.expires_at is not None:
             put(self, "expires_at", to_datetime(self.expires_at, "expires_at"))
         if self.sources:
-            if isinstance(self.sources, str):
-                raise TypeError("sources must be a list of ids, got one text; put it in a list")
+            if isinstance(self.sources, str) or not isinstance(self.sources, Iterable):
+                raise TypeError(f"sources must be a list of ids, got {type(self.sources).__name__}")
             put(self, "sources", tuple(checked_name(source, "an id in sources") for source in self.sources))
         else:
             put(self, "sources", ())
@@ -201,7 +201,9 @@ def as_memory(
     """Return a Memory for anything that `add_many` takes: a Memory, its text, or its fields as a mapping."""
     if isinstance(item, Memory):
         return item
-    defaults = {key: value for key, value in (("namespace", namespace), ("kind", kind)) if value is not None}
+    defaults: dict[str, Any] = {
+        key: value for key, value in (("namespace", namespace), ("kind", kind)) if value is not None
+    }
     if isinstance(item, str):
         return Memory(text=item, **defaults)
     if isinstance(item, Mapping):

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.columns import Column
 from jiyi.errors import StoreError
 from jiyi.kernels.bm25 import Postings, build_postings
 from jiyi.kernels.csr import sort_rows
@@ -24,39 +25,15 @@ from jiyi.kernels.late_interaction import token_frequencies
 from jiyi.kernels.quantized import quantize_rows
 from jiyi.kernels.topk import unit_rows
 from jiyi.ledger import LABEL_MASK, ColumnRow
+from jiyi.sessions import SessionLinks
 from jiyi.terms import BIGRAM, WORD, is_sort
+from jiyi.vocabulary import Vocabulary
 
 # A tail of this many rows is scanned in less time than a quarter of the base's postings take to read.
 _SETTLE_ROWS: Final = 2_000
 _SETTLE_FRACTION: Final = 0.25
 
 Array = NDArray[Any]
-
-
-class _Column:
-    """A column that grows: filled behind what views show, replaced by a larger copy when it is full."""
-
-    def __init__(self, dtype: Any, width: int | None = None) -> None:
-        self.size = 0
-        self.values: Array = np.empty(0 if width is None else (0, width), dtype=dtype)
-
-    def reserve(self, needed: int) -> None:
-        """Make room for so many rows in all."""
-        if needed > len(self.values):
-            # The first fill is exact: a loaded namespace that is only read wastes nothing.
-            capacity = needed if self.size == 0 else max(needed, len(self.values) * 3 // 2 + 16)
-            grown = np.empty((capacity, *self.values.shape[1:]), dtype=self.values.dtype)
-            grown[: self.size] = self.values[: self.size]
-            self.values = grown
-
-    def extend(self, more: Array) -> None:
-        needed = self.size + len(more)
-        self.reserve(needed)
-        self.values[self.size : needed] = more
-        self.size = needed
-
-    def shown(self) -> Array:
-        return self.values[: self.size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +105,9 @@ class View:
     expiring: bool
     """Whether any row has a finite `expires_s`."""
     previous: NDArray[np.int64]
-    """The row before it in its session, by time and then as stored; -1 for none."""
+    """The live row before it in its session, by time and then as stored; -1 for none. May name a row stored since."""
     next: NDArray[np.int64]
-    """The row after it in its session, -1 for none. May name a row behind this view's last (stored since)."""
+    """The live row after it in its session, likewise."""
     vectors: NDArray[np.float32] | None
     """Unit rows, shape (n, dim)."""
     codes: NDArray[np.int8]
@@ -147,7 +124,7 @@ class View:
     postings: Postings
     token_indptr: NDArray[np.int64]
     tokens: NDArray[np.uint32]
-    _vocabulary: _Vocabulary
+    _vocabulary: Vocabulary
     _base_live: NDArray[np.uint8]
     _base_token_counts: NDArray[np.int64]
 
@@ -166,7 +143,8 @@ class View:
         inside = rows < self.n
         rows, labels = rows[inside], labels[inside]
         rows = rows[self.labels[rows] == labels]
-        return rows[self.live[rows] == 1].astype(np.int64)
+        alive: NDArray[np.int64] = rows[self.live[rows] == 1].astype(np.int64)
+        return alive
 
     def token_frequencies(self, tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return in how many live rows each token (ascending, distinct) stands: counted when settled, scanned since."""
@@ -176,7 +154,7 @@ class View:
             tail = self.live.copy()
             tail[: self.n_base] = 0
             counts = counts + token_frequencies(tokens, self.token_indptr, self.tokens, self.n, tail)
-        died = self._base_live & (self.live[: self.n_base] ^ 1)
+        died: NDArray[np.uint8] = self._base_live & (self.live[: self.n_base] ^ np.uint8(1))
         if died.any():
             counts = counts - token_frequencies(tokens, self.token_indptr, self.tokens, self.n_base, died)
         return counts
@@ -190,100 +168,31 @@ class View:
         return indptr, np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
 
 
-class _Vocabulary:
-    """Terms (64-bit hashes) to ids. Sorted arrays for the settled ones, a dictionary for the new.
-
-    Writers add to it while views read: the arrays are replaced together, and an id that a view does not know yet
-    stands in none of its rows.
-    """
-
-    def __init__(self, terms: NDArray[np.uint64] | None = None, ids: NDArray[np.int64] | None = None) -> None:
-        self._sorted = (
-            np.empty(0, dtype=np.uint64) if terms is None else terms,
-            np.empty(0, dtype=np.int64) if ids is None else ids,
-        )
-        self._new: dict[int, int] = {}
-        self.size = len(self._sorted[0])
-
-    def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the id of each term, -1 for the unknown."""
-        known_terms, known_ids = self._sorted
-        places = np.searchsorted(known_terms, terms)
-        ids = np.full(len(terms), -1, dtype=np.int64)
-        inside = np.flatnonzero(places < len(known_terms))
-        hit = inside[known_terms[places[inside]] == terms[inside]]
-        ids[hit] = known_ids[places[hit]]
-        if self._new:
-            for i in np.flatnonzero(ids < 0).tolist():
-                ids[i] = self._new.get(int(terms[i]), -1)
-        return ids
-
-    def ids_for(self, terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the id of each distinct term, ascending, and the terms that are new, in the order of their new ids."""
-        ids = self.find(terms)
-        unknown = np.flatnonzero(ids < 0)
-        new_ids = np.arange(self.size, self.size + len(unknown), dtype=np.int64)
-        ids[unknown] = new_ids
-        new_terms = terms[unknown]
-        if self.size == 0:
-            self._sorted = (new_terms, new_ids)
-        else:
-            self._new.update(zip(new_terms.tolist(), new_ids.tolist(), strict=True))
-        self.size += len(unknown)
-        return ids, new_terms
-
-    def by_id(self) -> NDArray[np.uint64]:
-        """Return the term of every id."""
-        terms = np.zeros(self.size, dtype=np.uint64)
-        known_terms, known_ids = self._sorted
-        terms[known_ids] = known_terms
-        for term, term_id in list(self._new.items()):
-            if term_id < len(terms):
-                terms[term_id] = term
-        return terms
-
-    def settled(self) -> _Vocabulary:
-        """Return the same vocabulary with its new terms sorted in. Views of the old one keep the old one."""
-        if not self._new:
-            return self
-        terms = self.by_id()
-        order = np.argsort(terms)
-        return _Vocabulary(terms[order], order.astype(np.int64))
-
-    def bytes(self) -> int:
-        """Return how much memory it takes."""
-        # A dictionary entry of two Python integers is about 120 bytes.
-        return 16 * len(self._sorted[0]) + 120 * len(self._new)
-
-
 class Partition:
     """The columns of one namespace, and the view that searches read. Writers must hold the engine's write lock."""
 
     def __init__(self, namespace: int, dim: int | None, sequence: int) -> None:
         self.namespace = namespace
         self.dim = dim
-        self._labels = _Column(np.int64)
-        self._kinds = _Column(np.uint8)
-        self._timestamps_s = _Column(np.float64)
-        self._expires_s = _Column(np.float64)
-        self._sessions = _Column(np.int64)
-        self._previous = _Column(np.int64)
-        self._next = _Column(np.int64)
-        self._session_ends: dict[int, int] = {}
-        self._vectors = None if dim is None else _Column(np.float32, dim)
-        self._codes = _Column(np.int8, dim or 0)
-        self._code_scales = _Column(np.float32)
-        self._has_vector = _Column(np.uint8)
-        self._term_indptr = _Column(np.int64)
+        self._labels = Column(np.int64)
+        self._kinds = Column(np.uint8)
+        self._timestamps_s = Column(np.float64)
+        self._expires_s = Column(np.float64)
+        self._links = SessionLinks()
+        self._vectors = None if dim is None else Column(np.float32, dim)
+        self._codes = Column(np.int8, dim or 0)
+        self._code_scales = Column(np.float32)
+        self._has_vector = Column(np.uint8)
+        self._term_indptr = Column(np.int64)
         self._term_indptr.extend(np.zeros(1, dtype=np.int64))
-        self._term_ids = _Column(np.uint32)
-        self._term_freqs = _Column(np.uint16)
-        self._term_is_word = _Column(np.bool_)
-        self._lengths = _Column(np.uint32)
-        self._token_indptr = _Column(np.int64)
+        self._term_ids = Column(np.uint32)
+        self._term_freqs = Column(np.uint16)
+        self._term_is_word = Column(np.bool_)
+        self._lengths = Column(np.uint32)
+        self._token_indptr = Column(np.int64)
         self._token_indptr.extend(np.zeros(1, dtype=np.int64))
-        self._tokens = _Column(np.uint32)
-        self._vocabulary = _Vocabulary()
+        self._tokens = Column(np.uint32)
+        self._vocabulary = Vocabulary()
         self._live: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         self._n_live = 0
         self._live_length = 0
@@ -314,6 +223,7 @@ class Partition:
         if len(rows):
             self._live = self._live.copy()
             self._live[rows] = 0
+            self._links.remove(rows.tolist(), self._live)
             self._n_live -= len(rows)
             self._live_length -= int(self.view.lengths[rows].sum(dtype=np.int64))
         self.sequence = sequence
@@ -326,42 +236,13 @@ class Partition:
         self._timestamps_s.extend(rows.timestamps_s)
         self._expires_s.extend(rows.expires_s)
         self._expiring = self._expiring or bool(np.isfinite(rows.expires_s).any())
-        self._extend_sessions(rows)
         self._extend_vectors(n, vectors)
         self._extend_terms(rows)
         self._token_indptr.extend(rows.token_indptr[1:] + self._tokens.size)
         self._tokens.extend(rows.tokens)
         self._live = np.concatenate((self._live, np.ones(n, dtype=np.uint8)))
         self._n_live += n
-
-    def _extend_sessions(self, rows: Rows) -> None:
-        first = self._sessions.size
-        self._sessions.extend(rows.sessions)
-        self._previous.extend(np.full(len(rows), -1, dtype=np.int64))
-        self._next.extend(np.full(len(rows), -1, dtype=np.int64))
-        times, before, after = self._timestamps_s.values, self._previous.values, self._next.values
-        for row in (np.flatnonzero(rows.sessions) + first).tolist():
-            end = self._session_ends.get(int(self._sessions.values[row]))
-            if end is not None and times[row] < times[end]:
-                self._relink()  # told out of order: rare enough to sort every session again
-                return
-            if end is not None:
-                before[row], after[end] = end, row
-            self._session_ends[int(self._sessions.values[row])] = row
-
-    def _relink(self) -> None:
-        sessions, times = self._sessions.shown(), self._timestamps_s.shown()
-        order = np.lexsort((np.arange(len(sessions)), times, sessions))
-        order = order[sessions[order] != 0]
-        same = sessions[order[1:]] == sessions[order[:-1]]
-        before, after = np.full(len(sessions), -1, dtype=np.int64), np.full(len(sessions), -1, dtype=np.int64)
-        before[order[1:][same]], after[order[:-1][same]] = order[:-1][same], order[1:][same]
-        # New arrays: views that were published keep the links they had.
-        self._previous, self._next = _Column(np.int64), _Column(np.int64)
-        self._previous.extend(before)
-        self._next.extend(after)
-        ends = order[after[order] < 0]
-        self._session_ends = dict(zip(sessions[ends].tolist(), ends.tolist(), strict=True))
+        self._links.extend(rows.sessions, rows.timestamps_s, self._live)
 
     def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
         if self._vectors is None or self.dim is None:
@@ -423,8 +304,8 @@ class Partition:
             timestamps_s=self._timestamps_s.shown(),
             expires_s=self._expires_s.shown(),
             expiring=self._expiring,
-            previous=self._previous.shown(),
-            next=self._next.shown(),
+            previous=self._links.previous.shown(),
+            next=self._links.next.shown(),
             vectors=None if self._vectors is None else self._vectors.shown(),
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),
@@ -445,6 +326,6 @@ class Partition:
 
     def bytes(self) -> int:
         """Return how much memory the columns take, as allocated."""
-        columns = [value for value in vars(self).values() if isinstance(value, _Column)]
+        columns = [value for value in vars(self).values() if isinstance(value, Column)]
         arrays = [column.values for column in columns] + [self._live, *self._postings, self._base_token_counts]
-        return sum(array.nbytes for array in arrays) + self._vocabulary.bytes()
+        return sum(array.nbytes for array in arrays) + self._vocabulary.bytes() + self._links.bytes()

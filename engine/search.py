@@ -130,8 +130,8 @@ def _run(
         ("diversify", lambda pool: diversify(pool, query)),
     )
     candidates = recall(query, store.indexes(partition), store.index_config, _table(store))
-    for stage, reason in degraded:
-        candidates = candidates.with_degraded(stage, reason)
+    for leg, reason in degraded:
+        candidates = candidates.with_degraded(leg, reason)
     clock.lap("recall")
     for name, stage in stages:
         if name == "rerank" and not query.config.rerank:

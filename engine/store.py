@@ -252,14 +252,9 @@ class Store:
     def compact(self, now_s: float) -> int:
         """Remove expired memories, shrink the file; return how many were removed."""
         with self._lock:
-            before = {name for name, _ in self.ledger.namespaces()}
-            numbers = {name: self.ledger.namespace_number(name) for name in before}
             written = self.ledger.compact(int(now_s * 1e6))
             self._unload_all()
-            for name in before - {name for name, _ in self.ledger.namespaces()}:
-                number = numbers[name]
-                if number is not None:
-                    self.keeper.remove(number)
+            self.keeper.keep_only(self.ledger.namespace_numbers())
         return len(written.ended)
 
     # ------------------------------------------------------------------------------------------------- reading
@@ -289,9 +284,9 @@ class Store:
         number = self.ledger.namespace_number(namespace)
         if number is None:
             return None
-        with self.ledger.column_rows(number) as (column_rows, vectors, sequence):
-            partition = Partition(number, self.dim, sequence)
-            partition.append(rows_of(column_rows), vectors, sequence)
+        with self.ledger.changes(number) as changes:
+            partition = Partition(number, self.dim, changes.sequence)
+            partition.append(rows_of(changes.rows), changes.vectors, changes.sequence)
         with self._recent_lock:
             self._partitions[namespace] = partition
             self._loaded_names[number] = namespace
@@ -347,15 +342,14 @@ class Store:
             for name, partition in list(self._partitions.items()):
                 labels = partition.view.labels
                 last_label = int(labels[-1]) if len(labels) else 0
-                ended = self.ledger.ended_keys(partition.sequence)
-                if ended is None:
-                    self._unload(name)
-                    continue
-                with self.ledger.column_rows(partition.namespace, last_label) as (column_rows, vectors, sequence):
-                    partition.append(rows_of(column_rows), vectors, sequence)
-                gone = _by_namespace(ended).get(partition.namespace)
+                with self.ledger.changes(partition.namespace, last_label, partition.sequence) as changes:
+                    if changes.ended is None:
+                        self._unload(name)
+                        continue
+                    partition.append(rows_of(changes.rows), changes.vectors, changes.sequence)
+                gone = _by_namespace(changes.ended).get(partition.namespace)
                 if gone is not None:
-                    partition.end(gone, sequence)
+                    partition.end(gone, changes.sequence)
 
     def loaded_bytes(self) -> tuple[int, int]:
         """Return how many partitions are in memory, and how many bytes they and their indexes take."""

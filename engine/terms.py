@@ -116,7 +116,8 @@ def text_terms(text: str) -> list[int]:
 
 def is_sort(terms: NDArray[np.uint64], sort: int) -> NDArray[np.bool_]:
     """Return which of the terms are of one sort: WORD (words and characters), BIGRAM, DATE or SPEAKER."""
-    return (terms & _SORT_MASK) == np.uint64(sort)
+    of_sort: NDArray[np.bool_] = (terms & _SORT_MASK) == np.uint64(sort)
+    return of_sort
 
 
 # ---------------------------------------------------------------------------------------------------- queries

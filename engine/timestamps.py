@@ -16,7 +16,7 @@ _MAX_S: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
 _LARGEST_SECONDS: Final = 1e11
 
 
-def to_datetime(value: TimeLike, field: str = "timestamp") -> datetime:
+def to_datetime(value: object, field: str = "timestamp") -> datetime:
     """Return `value` as an aware datetime in UTC.
 
     Args:

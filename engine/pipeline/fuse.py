@@ -38,21 +38,23 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
         else:
             relevance = weighted_sum(np.stack([signal.normalized for signal in signals]), shares)
     lent = _lent(candidates.rows, relevance, query)
-    relevance = np.maximum(relevance, lent)
+    relevance = np.fmax(relevance, lent)
     return replace(
         candidates, signals=signals, relevance=relevance, lent=lent, score=relevance, order=best_first(relevance)
     )
 
 
 def _lent(rows: Ints, relevance: Floats, query: Query) -> Floats:
-    """What each candidate is lent by the one before it in its session: a share of that one's relevance.
+    """What each candidate is lent by the one before it in its session: a share of that one's relevance, else NaN.
 
     In a conversation the turn that answers often shares no word with the query; the question before it does.
     """
     before = query.view.previous[rows]
     places = np.minimum(np.searchsorted(rows, before), max(len(rows) - 1, 0))
     is_candidate = (before >= 0) & (rows[places] == before) if len(rows) else np.zeros(0, dtype=bool)
-    return np.where(is_candidate, relevance[places] * query.config.neighbor_share, 0.0)
+    if query.config.neighbor_share == 0:
+        return np.full(len(rows), np.nan)
+    return np.where(is_candidate, relevance[places] * query.config.neighbor_share, np.nan)
 
 
 def normalized(signal: Signal, how: Normalization) -> Floats:

@@ -36,7 +36,8 @@ def _following(query: Query, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows that come next in their sessions: what was said before them may lend them its relevance."""
     following = query.view.next[rows]
     following = following[(following >= 0) & (following < query.view.n)]
-    return following[query.eligible[following] == 1]
+    eligible: NDArray[np.int64] = following[query.eligible[following] == 1]
+    return eligible
 
 
 _NONE = np.empty(0, dtype=np.int64)

@@ -98,7 +98,7 @@ class Graph:
                 nodes, _ = self._index.knn_query(vector, k=wanted, num_threads=1)
             except RuntimeError:  # fewer reachable than asked for
                 return None
-            rows = self._rows(view, nodes[0].astype(np.int64))
+            rows: NDArray[np.int64] = self._rows(view, nodes[0].astype(np.int64))
             rows = rows[eligible[rows] == 1]
             if len(rows) >= count:
                 return rows

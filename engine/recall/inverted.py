@@ -8,6 +8,7 @@ Like the graph it is built aside from a view and never changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,7 +112,7 @@ class InvertedIndex:
         while True:
             hits = self._searcher.search(query, limit=limit, count=False).hits
             labels = self._searcher.fast_field_values("label", [address for _, address in hits])
-            rows = view.rows_of_labels(np.sort(np.array(labels, dtype=np.int64)))
+            rows: NDArray[np.int64] = view.rows_of_labels(np.sort(np.array(labels, dtype=np.int64)))
             rows = rows[eligible[rows] == 1]
             if len(rows) >= min(count * _OVERFETCH // 2, count * 2) or len(hits) < limit:
                 return rows
@@ -126,14 +127,12 @@ class InvertedIndex:
 
 def inverted_settings(store_id: str, namespace: str) -> dict[str, Any]:
     """Return what must agree for a saved index to be of use."""
-    import tantivy
-
     return {
         "format": 1,
         "store": store_id,
         "namespace": namespace,
         "analyzer": ANALYZER_VERSION,
-        "tantivy": tantivy.__version__.split(",")[0],
+        "tantivy": version("tantivy"),
     }
 
 

@@ -100,12 +100,10 @@ class IndexKeeper:
         """Forget a namespace that was unloaded; what is on disk stays."""
         self._held.pop(namespace, None)
 
-    def remove(self, namespace: int) -> None:
-        """Forget a namespace whose memories are gone, on disk too."""
-        self.drop(namespace)
+    def keep_only(self, namespaces: set[int]) -> None:
+        """Remove the files of every other namespace: their memories are gone."""
         if self._folder is not None:
-            for name in ("graph", "keyword"):
-                remove_generations(self._folder, f"{name}-{namespace}")
+            remove_generations(self._folder, lambda name: int(name.rpartition("-")[2]) not in namespaces)
 
     def consider(self, namespace: int) -> None:
         """Have a namespace's indexes built in the background if they are due."""

@@ -1,0 +1,72 @@
+"""A namespace's vocabulary: from terms to the small ids that kernels work with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Vocabulary:
+    """Terms (64-bit hashes) to ids. Sorted arrays for the settled ones, a dictionary for the new.
+
+    Writers add to it while views read: the arrays are replaced together, and an id that a view does not know yet
+    stands in none of its rows.
+    """
+
+    def __init__(self, terms: NDArray[np.uint64] | None = None, ids: NDArray[np.int64] | None = None) -> None:
+        self._sorted = (
+            np.empty(0, dtype=np.uint64) if terms is None else terms,
+            np.empty(0, dtype=np.int64) if ids is None else ids,
+        )
+        self._new: dict[int, int] = {}
+        self.size = len(self._sorted[0])
+
+    def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the id of each term, -1 for the unknown."""
+        known_terms, known_ids = self._sorted
+        places = np.searchsorted(known_terms, terms)
+        ids = np.full(len(terms), -1, dtype=np.int64)
+        inside = np.flatnonzero(places < len(known_terms))
+        hit = inside[known_terms[places[inside]] == terms[inside]]
+        ids[hit] = known_ids[places[hit]]
+        if self._new:
+            for i in np.flatnonzero(ids < 0).tolist():
+                ids[i] = self._new.get(int(terms[i]), -1)
+        return ids
+
+    def ids_for(self, terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the id of each distinct term, ascending, and the terms that are new, in the order of their new ids."""
+        ids = self.find(terms)
+        unknown = np.flatnonzero(ids < 0)
+        new_ids = np.arange(self.size, self.size + len(unknown), dtype=np.int64)
+        ids[unknown] = new_ids
+        new_terms = terms[unknown]
+        if self.size == 0:
+            self._sorted = (new_terms, new_ids)
+        else:
+            self._new.update(zip(new_terms.tolist(), new_ids.tolist(), strict=True))
+        self.size += len(unknown)
+        return ids, new_terms
+
+    def by_id(self) -> NDArray[np.uint64]:
+        """Return the term of every id."""
+        terms = np.zeros(self.size, dtype=np.uint64)
+        known_terms, known_ids = self._sorted
+        terms[known_ids] = known_terms
+        for term, term_id in list(self._new.items()):
+            if term_id < len(terms):
+                terms[term_id] = term
+        return terms
+
+    def settled(self) -> Vocabulary:
+        """Return the same vocabulary with its new terms sorted in. Views of the old one keep the old one."""
+        if not self._new:
+            return self
+        terms = self.by_id()
+        order = np.argsort(terms)
+        return Vocabulary(terms[order], order.astype(np.int64))
+
+    def bytes(self) -> int:
+        """Return how much memory it takes."""
+        # A dictionary entry of two Python integers is about 120 bytes.
+        return 16 * len(self._sorted[0]) + 120 * len(self._new)
