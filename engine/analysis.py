@@ -52,7 +52,10 @@ def analyse(
     texts = [memory.text for memory in memories]
     columns = memory_terms(memories)
     if isinstance(embedder, TokenTable):
-        token_indptr, tokens = embedder.token_rows(texts)
+        # Who says it is part of what is said: "what did Ana say about …" should find Ana's words.
+        token_indptr, tokens = embedder.token_rows(
+            [memory.text if memory.speaker is None else f"{memory.speaker}: {memory.text}" for memory in memories]
+        )
     else:
         token_indptr, tokens = np.zeros(len(texts) + 1, dtype=np.int64), np.empty(0, dtype=np.uint32)
     made = _embedded(memories, texts, vectors, embedder, token_indptr, tokens)
@@ -81,11 +84,12 @@ def _embedded(
     missing = [i for i, vector in enumerate(vectors) if vector is None]
     if embedder is None or not missing:
         return made
-    if isinstance(embedder, TokenTable) and len(missing) == len(texts):
-        embedded = embedder.embed_rows(token_indptr, tokens)
+    if isinstance(embedder, TokenTable):
+        made_here = embedder.embed_rows(token_indptr, tokens)[missing]
     else:
-        embedded = embedder.embed([texts[i] for i in missing])
-    embedded = np.ascontiguousarray(embedded, dtype=np.float32)
+        made_here = embedder.embed([texts[i] for i in missing])
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        embedded = np.ascontiguousarray(made_here, dtype=np.float32)
     if embedded.shape != (len(missing), embedder.dim):
         raise DimensionError(embedded.shape[-1], embedder.dim, f"what the embedder {embedder.name!r} returned")
     bad = first_nonfinite_row(embedded)

@@ -195,5 +195,7 @@ class IndexConfig:
                 raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}; it must be from {low} to {high}")
+        if isinstance(self.rebuild_fraction, bool) or not isinstance(self.rebuild_fraction, int | float):
+            raise TypeError(f"rebuild_fraction must be a number, got {type(self.rebuild_fraction).__name__}")
         if not 0 < self.rebuild_fraction < math.inf:
             raise ValueError(f"rebuild_fraction is {self.rebuild_fraction}; it must be a finite number above 0")

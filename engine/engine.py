@@ -78,6 +78,8 @@ def open_engine(
         raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0 (infinity for no limit)")
     if config is not None and not isinstance(config, SearchConfig):
         raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
+    if index_config is not None and not isinstance(index_config, IndexConfig):
+        raise TypeError(f"index_config must be an IndexConfig, got {type(index_config).__name__}")
     folder = None if path is None else Path(path)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file; a store is a folder")
@@ -240,9 +242,7 @@ class Engine:
     def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
         """Forget memories by id; return how many there were. Unknown ids are passed over."""
         self._store.check_writable("delete")
-        wanted = [ids] if isinstance(ids, str) else list(ids)
-        for memory_id in wanted:
-            checked_name(memory_id, "id")
+        wanted = dict.fromkeys(checked_name(memory_id, "id") for memory_id in ([ids] if isinstance(ids, str) else ids))
         with self._store.writing():
             found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
             return self._store.end([item[0] for item in found if item is not None])
@@ -362,7 +362,7 @@ class Engine:
             raise TypeError(f"the query must be text, got {type(query).__name__}")
         if preset is not None and config is not None:
             raise ValueError("give a preset or a config, not both; single settings can be added to either")
-        base = preset_named(preset) if preset is not None else config or self.config
+        base = preset_named(preset) if preset is not None else self.config if config is None else config
         if not isinstance(base, SearchConfig):
             raise TypeError(f"config must be a SearchConfig, got {type(base).__name__}")
         if budget_ms is not None and (

@@ -11,7 +11,7 @@ from jiyi.config import SearchConfig
 if TYPE_CHECKING:
     from jiyi.hits import Hits
 
-_TEXT_WIDTH: Final = 44
+_TEXT_WIDTH: Final = 40
 
 
 def explain(hits: Hits, config: SearchConfig | None) -> str:
@@ -22,17 +22,17 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
     else:
         rows = [hit.factors for hit in hits]
         signals = rows[0]["signals"]
-        heads = ["#", "score", *(f"{name} ·{factor['weight']:.2f}" for name, factor in signals.items())]
+        heads = ["#", "score", *(f"{name}·{factor['weight']:.2f}" for name, factor in signals.items())]
         with_recency = "recency" in rows[0] and config is not None and config.recency_weight > 0
         if with_recency and config is not None:
-            heads.append(f"recency ·{config.recency_weight:.2f}")
+            heads.append(f"recency·{config.recency_weight:.2f}")
         heads.extend(f"{name} (rerank)" for name in rows[0].get("reranked", {}))
-        with_lent = any(row["lent"] is not None for row in rows)
+        with_lent = any(_is_lent(row) for row in rows)
         if with_lent:
             heads.append("turn before")
         with_mmr = any("mmr" in row for row in rows)
         if with_mmr:
-            heads.append("like a hit above")
+            heads.append("like above")
         heads += ["id", "memory"]
         table = [heads]
         for hit, row in zip(hits, rows, strict=True):
@@ -40,7 +40,7 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
             if with_recency:
                 cells.append(f"{row['recency']:.2f} ({age(row['age_s'])})")
             if with_lent:
-                cells.append("–" if row["lent"] is None else f"lends {row['lent']:.2f}")
+                cells.append(f"lends {row['lent']:.2f}" if _is_lent(row) else "–")
             cells.extend(_signal(factor) for factor in row.get("reranked", {}).values())
             if with_mmr:
                 cells.append(_mmr(row.get("mmr")))
@@ -52,10 +52,15 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
     return "\n".join(lines)
 
 
+def _is_lent(row: Mapping[str, Any]) -> bool:
+    """Whether the relevance is what the turn before it lends, and not the memory's own."""
+    return row["lent"] is not None and bool(row["lent"] == row["relevance"])
+
+
 def _signal(factor: Mapping[str, Any]) -> str:
     if factor["raw"] is None:
-        return f"  –        → {factor['normalized']:.2f}"
-    return f"{factor['raw']:5.2f} #{factor['rank']:<3d}→ {factor['normalized']:.2f}"
+        return f"    –     →{factor['normalized']:.2f}"
+    return f"{factor['raw']:5.2f} #{factor['rank']:<3d}→{factor['normalized']:.2f}"
 
 
 def _mmr(factor: Mapping[str, Any] | None) -> str:

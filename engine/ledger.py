@@ -235,6 +235,7 @@ class Ledger:
                 except sqlite3.OperationalError:
                     # A read-only mount has no room for the log's index; nobody can be writing there either.
                     connection.close()
+                    self._refuse_unfinished_log(self.path)
                     connection = self._connect_file("?immutable=1")
             else:
                 # Six vectors of 256 floats a page, instead of two and an overflow.
@@ -244,6 +245,16 @@ class Ledger:
                 connection.execute(f"PRAGMA synchronous = {level}")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
+
+    @staticmethod
+    def _refuse_unfinished_log(path: Path) -> None:
+        """Acknowledged writes that are only in the write-ahead log must not go missing silently."""
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreError(
+                f"{log} holds writes that are not in {path.name} yet, and the folder cannot be written to take them "
+                "over; open the store once for writing, or copy the folder to where it can be written"
+            )
 
     def _connect_file(self, query: str) -> sqlite3.Connection:
         assert self.path is not None
@@ -318,13 +329,7 @@ class Ledger:
             sequence = self._sequence(connection)
             namespaces = self._namespace_numbers(connection, {memory.namespace for memory in memories})
             # Replaced memories end first (their numbers come first), then the new ones get theirs.
-            ended = [
-                row[0]
-                for memory in memories
-                for row in connection.execute(
-                    "SELECT key FROM memories WHERE namespace = ? AND id = ?", (namespaces[memory.namespace], memory.id)
-                )
-            ]
+            ended = self._keys_of_ids(connection, namespaces, memories)
             sequence = self._end(connection, ended, sequence)
             keys = [
                 namespaces[memory.namespace] << LABEL_BITS | label
@@ -389,6 +394,21 @@ class Ledger:
         connection.executemany("DELETE FROM columns WHERE key = ?", ((key,) for key in keys))
         connection.executemany("INSERT INTO tombstones VALUES (?, ?)", enumerate(keys, start=sequence + 1))
         return sequence + len(keys)
+
+    @staticmethod
+    def _keys_of_ids(
+        connection: sqlite3.Connection, namespaces: dict[str, int], memories: Sequence[Memory]
+    ) -> list[int]:
+        """Keys of the memories that have the ids of these."""
+        ids: dict[str, list[str]] = {}
+        for memory in memories:
+            ids.setdefault(memory.namespace, []).append(memory.id)
+        query = "SELECT key FROM memories WHERE namespace = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY key"
+        return [
+            row[0]
+            for name, wanted in ids.items()
+            for row in connection.execute(query, (namespaces[name], json.dumps(wanted)))
+        ]
 
     @staticmethod
     def _namespace_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:

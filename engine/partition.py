@@ -139,12 +139,7 @@ class View:
 
     def rows_of_labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of those labels that are live here. Labels must ascend."""
-        rows = np.searchsorted(self.labels, labels)
-        inside = rows < self.n
-        rows, labels = rows[inside], labels[inside]
-        rows = rows[self.labels[rows] == labels]
-        alive: NDArray[np.int64] = rows[self.live[rows] == 1].astype(np.int64)
-        return alive
+        return _live_rows(self.labels, self.live, labels)
 
     def token_frequencies(self, tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return in how many live rows each token (ascending, distinct) stands: counted when settled, scanned since."""
@@ -166,6 +161,15 @@ class View:
         indptr = np.zeros(len(parts) + 1, dtype=np.int64)
         np.cumsum([len(part) for part in parts], out=indptr[1:])
         return indptr, np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+
+def _live_rows(all_labels: NDArray[np.int64], live: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    rows = np.searchsorted(all_labels, labels)
+    inside = rows < len(all_labels)
+    rows, labels = rows[inside], labels[inside]
+    rows = rows[all_labels[rows] == labels]
+    alive: NDArray[np.int64] = rows[live[rows] == 1].astype(np.int64)
+    return alive
 
 
 class Partition:
@@ -206,28 +210,40 @@ class Partition:
         self.sequence = sequence
         self.view = self._make_view()
 
-    def append(self, rows: Rows, vectors: Iterable[Sequence[bytes | None]], sequence: int) -> None:
-        """Add rows behind the last and publish them. Vectors come in parts: float32 bytes, or None for rows without."""
-        if len(rows):
+    def apply(
+        self,
+        sequence: int,
+        *,
+        ended: NDArray[np.int64] | None = None,
+        rows: Rows | None = None,
+        vectors: Iterable[Sequence[bytes | None]] = (),
+    ) -> None:
+        """Let rows die and add others behind the last, and publish both as one view.
+
+        Args:
+            sequence: the ledger's sequence number that the view will show.
+            ended: labels of rows that die, old ones or new; those that are unknown or dead are passed over.
+            rows: what was stored, oldest first.
+            vectors: theirs, in parts: float32 bytes, or None for a row without.
+        """
+        if rows is not None and len(rows):
             self._extend(rows, vectors)
-            tail = len(self._live) - self._n_base
-            if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
-                self._settle()
+        if ended is not None:
+            self._end(_live_rows(self._labels.shown(), self._live, np.unique(ended)))
+        tail = len(self._live) - self._n_base
+        if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
+            self._settle()
         self.sequence = sequence
         self.view = self._make_view()
 
-    def end(self, labels: NDArray[np.int64], sequence: int) -> None:
-        """Let the rows of these labels die."""
-        labels = np.sort(labels)
-        rows = self.view.rows_of_labels(labels)
-        if len(rows):
-            self._live = self._live.copy()
-            self._live[rows] = 0
-            self._links.remove(rows.tolist(), self._live)
-            self._n_live -= len(rows)
-            self._live_length -= int(self.view.lengths[rows].sum(dtype=np.int64))
-        self.sequence = sequence
-        self.view = self._make_view()
+    def _end(self, rows: NDArray[np.int64]) -> None:
+        if len(rows) == 0:
+            return
+        self._live = self._live.copy()
+        self._live[rows] = 0
+        self._links.remove(rows.tolist(), self._live)
+        self._n_live -= len(rows)
+        self._live_length -= int(self._lengths.shown()[rows].sum(dtype=np.int64))
 
     def _extend(self, rows: Rows, vectors: Iterable[Sequence[bytes | None]]) -> None:
         n = len(rows)

@@ -87,6 +87,7 @@ def search(
         found.fetch(labels)
         if all(label in found.memories for label in labels) or attempt == _ATTEMPTS - 1:
             break
+        store.wait_for_writer()  # one is committed and not shown yet; its view comes with it
     kept = [(position, label) for position, label in zip(positions, labels, strict=True) if label in found.memories]
     memories = [found.memories[label] for _, label in kept]
     ids = {position: found.memories[label].id for position, label in kept}
@@ -142,7 +143,7 @@ def _run(
 
 
 def _table(store: Store) -> TokenTable | None:
-    return store.embedder if isinstance(store.embedder, TokenTable) and store.mismatch is None else None
+    return store.table if store.mismatch is None else None
 
 
 def _query(
@@ -168,6 +169,8 @@ def _query(
     term_weights = idf(document_counts(view, term_ids), view.n_live)
     tokens, token_weights = _tokens(store, view, terms)
     vector, degraded = _vector(store, view, text, tokens, token_weights, query_vector, config)
+    if store.stale_terms:
+        degraded.append(("keyword", "the store's terms are another version's; open it once for writing to renew them"))
     if len(tokens) > _MOST_QUERY_TOKENS:
         kept = np.sort(np.argsort(-token_weights, kind="stable")[:_MOST_QUERY_TOKENS])
         tokens, token_weights = tokens[kept], token_weights[kept]
@@ -190,14 +193,14 @@ def _query(
 
 
 def _tokens(store: Store, view: View, terms: QueryTerms) -> tuple[NDArray[np.uint32], Floats]:
-    """The query's distinct rows of the token table, each weighted by its idf over the namespace's live memories."""
+    """The query's distinct rows of the token table, weighted by its fixed weight and its idf in the namespace."""
     table = _table(store)
     if table is None:
         return np.empty(0, dtype=np.uint32), np.empty(0)
     _, rows = table.token_rows([terms.content])
     tokens = np.unique(rows)
     counts = np.minimum(view.token_frequencies(tokens), view.n_live)
-    return tokens, idf(counts, view.n_live)
+    return tokens, idf(counts, view.n_live) * table.weights[tokens]
 
 
 def _vector(
@@ -225,7 +228,7 @@ def _vector(
             ("dense", f"the vectors come from {source} and the query came without one; only keywords were searched")
         ]
     try:
-        vector = _embedded(embedder, text, tokens, token_weights)
+        vector = _embedded(embedder, store.table, text, tokens, token_weights)
     except Exception as error:  # a model of the user's: whatever it raises, keywords still answer
         return None, [("dense", f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}"[:300])]
     if vector is None:
@@ -236,12 +239,12 @@ def _vector(
 
 
 def _embedded(
-    embedder: Embedder, text: str, tokens: NDArray[np.uint32], token_weights: Floats
+    embedder: Embedder, table: TokenTable | None, text: str, tokens: NDArray[np.uint32], token_weights: Floats
 ) -> NDArray[np.float32] | None:
     """A unit query vector, or None when the model has nothing on the query."""
-    if isinstance(embedder, TokenTable):
+    if table is not None:
         # Words that are everywhere in the namespace do not steer the query.
-        vector = embedder.embed_weighted(tokens, token_weights * embedder.weights[tokens])
+        vector = table.embed_weighted(tokens, token_weights)
     else:
         vector = np.ascontiguousarray(embedder.embed_query(text), dtype=np.float32)
         if vector.shape != (embedder.dim,) or not np.isfinite(vector).all():

@@ -23,7 +23,7 @@ from jiyi.errors import ClosedError, DimensionError, ForkedError, ModelMismatchE
 from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, Written, column_row
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
-from jiyi.models.protocols import Embedder
+from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.partition import Partition, rows_of
 from jiyi.recall.keeper import Indexes, IndexKeeper
 from jiyi.terms import ANALYZER_VERSION, memory_terms
@@ -62,6 +62,7 @@ class Store:
         self.folder = folder
         self.read_only = read_only
         self.embedder = embedder
+        self.table = embedder if isinstance(embedder, TokenTable) else None
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
         self._pid = os.getpid()
@@ -91,12 +92,14 @@ class Store:
             self.model: str | None = manifest.get("embedder")
             self.dim: int | None = manifest.get("dim")
             if adopt and self.model == EXTERNAL:
-                self.embedder = embedder = None
+                self.embedder = self.table = embedder = None
             self.mismatch = self._find_mismatch(embedder, dim)
             if self.dim is None:
                 self.dim = embedder.dim if embedder is not None else dim
-            if manifest.get("analyzer") != ANALYZER_VERSION and not read_only:
+            self.stale_terms = manifest.get("analyzer") != ANALYZER_VERSION
+            if self.stale_terms and not read_only:
                 self._reanalyse()
+                self.stale_terms = False
             self._data_version = self.ledger.data_version()
             indexes = None if folder is None else folder / "indexes"
             self.keeper = IndexKeeper(
@@ -182,6 +185,12 @@ class Store:
         with self._lock:
             yield
 
+    def wait_for_writer(self) -> None:
+        """Return when what is being written now is shown to searches."""
+        with self._lock:
+            if self.read_only:
+                self.refresh()
+
     def write(self, memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None]) -> None:
         """Store memories durably, all or none, and show them to the next search. Ids must be distinct per namespace.
 
@@ -232,12 +241,13 @@ class Store:
             if name is None:
                 continue  # it will be read from the ledger when somebody asks
             partition = self._partitions[name]
-            if number in ended:
-                partition.end(ended[number], written.sequence)
-            if number in added:
-                rows = [column_row(written.keys[i], memories[i], derived[i]) for i in added[number]]
-                vectors = [derived[i].vector for i in added[number]]
-                partition.append(rows_of(rows), [vectors], written.sequence)
+            places = added.get(number, [])
+            partition.apply(
+                written.sequence,
+                ended=ended.get(number),
+                rows=rows_of([column_row(written.keys[i], memories[i], derived[i]) for i in places]),
+                vectors=[[derived[i].vector for i in places]],
+            )
             self._account(name, partition)
             self.keeper.consider(number)
 
@@ -286,7 +296,7 @@ class Store:
             return None
         with self.ledger.changes(number) as changes:
             partition = Partition(number, self.dim, changes.sequence)
-            partition.append(rows_of(changes.rows), changes.vectors, changes.sequence)
+            partition.apply(changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors)
         with self._recent_lock:
             self._partitions[namespace] = partition
             self._loaded_names[number] = namespace
@@ -346,10 +356,12 @@ class Store:
                     if changes.ended is None:
                         self._unload(name)
                         continue
-                    partition.append(rows_of(changes.rows), changes.vectors, changes.sequence)
-                gone = _by_namespace(changes.ended).get(partition.namespace)
-                if gone is not None:
-                    partition.end(gone, changes.sequence)
+                    partition.apply(
+                        changes.sequence,
+                        ended=_by_namespace(changes.ended).get(partition.namespace),
+                        rows=rows_of(changes.rows),
+                        vectors=changes.vectors,
+                    )
 
     def loaded_bytes(self) -> tuple[int, int]:
         """Return how many partitions are in memory, and how many bytes they and their indexes take."""

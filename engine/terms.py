@@ -172,19 +172,22 @@ def query_date_terms(folded: str) -> set[int]:
     return {_date_term(part) for part in parts}
 
 
-_CHINESE_STOP: Final = re.compile("|".join(sorted(CHINESE, key=len, reverse=True)))
+# Stop words of several characters part a run. Single ones are too often half of a word (都 in 京都, 地 in 地铁): they
+# are not looked for by themselves, and the bigrams that hold them stay.
+_PARTING_STOP: Final = re.compile("|".join(sorted((word for word in CHINESE if len(word) > 1), key=len, reverse=True)))
+_SINGLE_STOP: Final = frozenset(word for word in CHINESE if len(word) == 1)
 
 
 def content_words(text: str) -> list[str]:
-    """Return a query's segments without question and function words; all of them where nothing else is left.
+    """Return a query's words and runs without question and function words; all of them where nothing else is left.
 
-    Chinese function words are cut out of a run, which parts it: "猫叫什么名字" gives "猫叫" and "名字".
+    "猫叫什么名字" gives "猫叫" and "名字"; "what is the cat's name" gives "cat's" and "name".
     """
     kept: list[str] = []
     every = segments(text)
     for segment in every:
         if is_run(segment):
-            kept.extend(part for part in _CHINESE_STOP.split(segment) if part)
+            kept.extend(part for part in _PARTING_STOP.split(segment) if not _SINGLE_STOP.issuperset(part))
         elif segment not in ENGLISH:
             kept.append(segment)
     return kept or every
@@ -200,15 +203,19 @@ class QueryTerms:
     """The query without question and function words, folded: what the token table looks up."""
 
 
-def query_terms(text: str, *, drop_stopwords: bool = True, dates: bool = True) -> QueryTerms:
+def query_terms(text: str) -> QueryTerms:
     """Analyse a query: stop words out (unless nothing else is left), dates named in it as date terms."""
-    words = content_words(text) if drop_stopwords else segments(text)
-    terms: set[int] = set()
+    words = content_words(text)
+    terms = query_date_terms(fold(text))
     for word in words:
-        terms.update(text_terms(word))
+        if is_run(word):
+            characters = [character for character in word if character not in _SINGLE_STOP] or list(word)
+            terms.update(map(word_term, characters))
+            pairs = (word[i : i + 2] for i in range(len(word) - 1))
+            terms.update(_bigram_term(pair) for pair in pairs if not _SINGLE_STOP.issuperset(pair))
+        else:
+            terms.add(word_term(word))
         terms.add(_speaker_term(word.removesuffix("'s")))
-    if dates:
-        terms |= query_date_terms(fold(text))
     return QueryTerms(np.array(sorted(terms), dtype=np.uint64), " ".join(words))
 
 

@@ -6,9 +6,12 @@ view and swapped in when done. Until then, and whenever an index is missing, the
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,8 +77,10 @@ class IndexKeeper:
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._pid = os.getpid()
         self.last_error: Exception | None = None
         """Why the last build could not be saved, if it could not: searches are right all the same."""
+        _keepers.add(self)
         if build and folder is not None:
             remove_partial(folder)
             remove_newer(folder, sequence)
@@ -125,11 +130,11 @@ class IndexKeeper:
             self._state.wait_for(lambda: not self._due or self._closing)
 
     def close(self) -> None:
-        """Cancel what is being built and end the thread."""
+        """Cancel what is being built and end the thread. Closing twice is fine."""
         with self._state:
             self._closing = True
             self._state.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and os.getpid() == self._pid:  # a forked child has no such thread
             self._jobs.put(None)
             self._thread.join()
         self._held.clear()
@@ -237,6 +242,16 @@ class IndexKeeper:
 
 
 _NONE: Final = Indexes()
+
+
+# A thread inside hnswlib or Tantivy when the interpreter goes away takes the process down with it.
+_keepers: weakref.WeakSet[IndexKeeper] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for keeper in list(_keepers):
+        keeper.close()
 
 
 class _Cancelled(Exception):

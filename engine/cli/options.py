@@ -1,0 +1,169 @@
+"""Options that several commands share: the store, the namespace, filters and settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import jiyi
+from jiyi.cli.errors import CommandError, UsageError
+from jiyi.config import PRESETS
+from jiyi.ledger import FILE_NAME
+
+if TYPE_CHECKING:
+    from jiyi.engine import Engine
+
+#: What `add_subparsers` returns, to which every group adds its commands.
+Commands = argparse._SubParsersAction  # argparse has no public name for it
+
+_STORE_VARIABLE: Final = "JIYI_STORE"
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add --store."""
+    parser.add_argument("--store", metavar="DIR", help=f"the store's folder (or set {_STORE_VARIABLE})")
+
+
+def add_embedder(parser: argparse.ArgumentParser) -> None:
+    """Add --embedder."""
+    parser.add_argument(
+        "--embedder",
+        metavar="NAME",
+        default="default",
+        help='makes the vectors; "none": only those that come with the memories (default: the table that ships)',
+    )
+
+
+def add_namespace(parser: argparse.ArgumentParser, default: str | None, what: str) -> None:
+    """Add --namespace."""
+    parser.add_argument("--namespace", metavar="NAME", default=default, help=what)
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Add --where."""
+    parser.add_argument(
+        "--where",
+        metavar="JSON",
+        type=_json_object,
+        help='a filter: \'{"kind": "archival", "timestamp": {"gte": "2026-03-01"}}\'',
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "print JSON lines") -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add --preset and --set."""
+    parser.add_argument("--preset", metavar="NAME", help=f"settings by name: {', '.join(PRESETS)}")
+    parser.add_argument(
+        "--set",
+        metavar="SETTING=VALUE",
+        action="append",
+        default=[],
+        type=_setting,
+        dest="settings",
+        help="one setting of the search, such as recency_weight=0 or diversity=none; may be given again",
+    )
+
+
+def add_now(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add --now."""
+    parser.add_argument(
+        "--now", metavar="TIME", help=f"the moment that ages count from, ISO 8601 or epoch seconds ({default})"
+    )
+
+
+def moment(given: str | None) -> str | float | None:
+    """Return the value of --now as the engine takes it: text that is a number counts as epoch seconds."""
+    if given is None:
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        return given
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what --preset and --set say, as keywords of `search`."""
+    return {"preset": args.preset, **dict(args.settings)}
+
+
+def text_of(value: str, what: str) -> str:
+    """Return a text of the command line, or refuse it if its bytes were no UTF-8."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8; check the terminal's encoding") from None
+    return value
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f'{text[:80]!r} is not JSON ({error}); write {{"kind": "archival"}}') from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'{text[:80]!r} must be a JSON object such as {{"kind": "archival"}}')
+    return value
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} must be SETTING=VALUE, such as recency_weight=0")
+    return name.strip(), _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    for read in (json.loads, float):
+        try:
+            value = read(text)
+        except (ValueError, RecursionError):
+            continue
+        return tuple(value) if isinstance(value, list) else value
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------- stores, files
+
+
+def store_folder(args: argparse.Namespace) -> Path:
+    """Return the folder of --store or JIYI_STORE; there is no other default, so that nothing is written unasked."""
+    given = args.store or os.environ.get(_STORE_VARIABLE)
+    if not given:
+        raise UsageError(f"no store was named; pass --store DIR or set {_STORE_VARIABLE}")
+    return Path(given)
+
+
+def open_store(args: argparse.Namespace, *, embedder: str | None = None, write: bool = False) -> Engine:
+    """Open the store that must exist; by default only to read, so that it may be in use elsewhere.
+
+    Args:
+        args: with `store`.
+        embedder: "none" or None for commands that need no vectors.
+        write: take the store's lock.
+    """
+    folder = store_folder(args)
+    if not (folder / FILE_NAME).exists():
+        raise CommandError(f"there is no store in {folder}; `jiyi ingest FILE.jsonl --store {folder}` makes one")
+    return jiyi.open(folder, embedder=None if embedder == "none" else embedder, read_only=not write)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """Open a file to read bytes from; "-" is standard input."""
+    if path == "-":
+        if sys.stdin is None:
+            raise CommandError("standard input is closed; name a file")
+        yield sys.stdin.buffer
+        return
+    with Path(path).open("rb") as stream:
+        yield stream

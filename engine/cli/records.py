@@ -1,0 +1,119 @@
+"""`jiyi list`, `jiyi export` and `jiyi delete`: memories as they are stored."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jiyi.cli.errors import CommandError, UsageError, arguments
+from jiyi.cli.options import Commands, add_json, add_namespace, add_store, add_where, open_store
+from jiyi.cli.output import memory_line, print_line
+from jiyi.progress import Progress
+from jiyi.terminal import counted
+
+if TYPE_CHECKING:
+    from jiyi.engine import Engine
+    from jiyi.memory import Memory
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Add the commands to the parser."""
+    listing = commands.add_parser(
+        "list", help="show memories", description="Show memories, one a line, expired ones too.", allow_abbrev=False
+    )
+    _add_choice(listing, None, "of one namespace (all)")
+    listing.add_argument(
+        "--order",
+        choices=("stored", "newest", "oldest"),
+        default="stored",
+        help="newest, oldest: by timestamp (%(default)s)",
+    )
+    listing.add_argument("--limit", metavar="N", type=int, help="at most so many")
+    add_json(listing)
+    listing.set_defaults(run=_list)
+
+    export = commands.add_parser(
+        "export",
+        help="write memories as JSON lines",
+        description="Write memories as JSON lines that `jiyi ingest` reads back to the same memories, namespace by "
+        "namespace, in the order they were stored. Vectors are not written: the embedder makes them again.",
+        allow_abbrev=False,
+    )
+    _add_choice(export, None, "of one namespace (all)")
+    export.add_argument("--out", metavar="FILE", help="a new file to write to (standard output)")
+    export.set_defaults(run=_export)
+
+    delete = commands.add_parser(
+        "delete",
+        help="forget memories",
+        description="Forget memories of one namespace by id, or those that a filter holds for ('{}': all). Nothing is "
+        "asked.",
+        allow_abbrev=False,
+    )
+    _add_choice(delete, "default", 'whose memories ("default")')
+    delete.add_argument("--dry-run", action="store_true", help="only say how many would go")
+    delete.set_defaults(run=_delete)
+
+
+def _add_choice(parser: argparse.ArgumentParser, namespace: str | None, what: str) -> None:
+    parser.add_argument("ids", metavar="ID", nargs="*", help="ids of memories")
+    add_store(parser)
+    add_namespace(parser, namespace, what)
+    add_where(parser)
+
+
+def _where(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The filter of --where and the ids together: both must hold."""
+    if not args.ids:
+        where: dict[str, Any] | None = args.where
+        return where
+    by_id = {"id": {"in": args.ids}}
+    return by_id if args.where is None else {"and": [by_id, args.where]}
+
+
+def _list(args: argparse.Namespace) -> int:
+    with arguments(), open_store(args) as engine:
+        memories = engine.list(namespace=args.namespace, where=_where(args), order=args.order, limit=args.limit)
+    for memory in memories:
+        if args.json:
+            print(memory.to_json())
+        else:
+            print_line(memory_line(memory, with_namespace=args.namespace is None))
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    with arguments(), open_store(args) as engine, Progress("memories written") as progress:
+        memories = _in_turn(engine, args.namespace, _where(args))
+        if args.out is None:
+            for memory in memories:
+                print(memory.to_json())
+            return 0
+        path = Path(args.out)
+        if path.exists():
+            raise CommandError(f"{path} exists; name a new file")
+        total = engine.count(namespace=args.namespace, where=_where(args))
+        count = 0
+        with path.open("x", encoding="utf-8", newline="\n") as out:
+            for count, memory in enumerate(memories, start=1):
+                out.write(memory.to_json() + "\n")
+                progress.update(count, count / total)
+    print(f"wrote {counted(count, 'memory', 'memories')} to {path}")
+    return 0
+
+
+def _in_turn(engine: Engine, namespace: str | None, where: dict[str, Any] | None) -> Iterator[Memory]:
+    """Memories of one namespace after the other, so that no more than one namespace is in memory."""
+    for name in engine.namespaces() if namespace is None else (namespace,):
+        yield from engine.list(namespace=name, where=where)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    if not args.ids and args.where is None:
+        raise UsageError("delete needs an ID or --where; --where '{}' stands for every memory of the namespace")
+    with arguments(), open_store(args, write=not args.dry_run) as engine:
+        count = engine.forget(_where(args) or {}, namespace=args.namespace, dry_run=args.dry_run)
+    print(f"{'would delete' if args.dry_run else 'deleted'} {counted(count, 'memory', 'memories')}")
+    return 0

@@ -1,0 +1,99 @@
+"""`jiyi stats`, `verify`, `snapshot` and `warmup`: how a store is, and keeping it well."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import jiyi
+from jiyi.cli.errors import CommandError, arguments
+from jiyi.cli.options import Commands, add_json, add_store, open_store
+from jiyi.terminal import counted
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Add the commands to the parser."""
+    stats = commands.add_parser("stats", help="show what a store holds", description="Show what a store is and holds.")
+    add_store(stats)
+    add_json(stats, "print one JSON object")
+    stats.set_defaults(run=_stats)
+
+    verify = commands.add_parser(
+        "verify",
+        help="check every memory against its checksum",
+        description="Check that every memory is as it was written. Exit code 1, and a line for each fault, if not.",
+    )
+    add_store(verify)
+    verify.set_defaults(run=_verify)
+
+    snapshot = commands.add_parser(
+        "snapshot",
+        help="copy a store while it is in use",
+        description="Copy a store into a new folder, consistently, while others read and write it.",
+    )
+    snapshot.add_argument("dest", metavar="DEST", help="a folder that does not exist or is empty")
+    add_store(snapshot)
+    snapshot.set_defaults(run=_snapshot)
+
+    warmup = commands.add_parser(
+        "warmup",
+        help="compile the kernels ahead of the first query",
+        description="Compile the kernels and keep them in Numba's cache, so that no later query waits for it.",
+    )
+    warmup.set_defaults(run=_warmup)
+
+
+def _stats(args: argparse.Namespace) -> int:
+    with open_store(args) as engine:
+        stats = engine.stats()
+        namespaces = engine.namespaces()
+    if args.json:
+        print(json.dumps(stats | {"by_namespace": namespaces}, ensure_ascii=False))
+        return 0
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in stats["kinds"].items() if count)
+    model = "none yet" if stats["embedder"] is None else f"{stats['embedder']}, {stats['dim']} dimensions"
+    rows = {
+        "path": stats["path"],
+        "memories": f"{stats['memories']:,}" + (f" ({kinds})" if kinds else ""),
+        "namespaces": f"{len(namespaces):,}" + (f" ({_largest(namespaces)})" if namespaces else ""),
+        "vectors": model,
+        "changes": f"{stats['sequence']:,}",
+        "disk": f"{stats['disk_bytes'] / 1e6:,.1f} MB",
+    }
+    for name, value in rows.items():
+        print(f"{name:12}{value}")
+    return 0
+
+
+def _largest(namespaces: dict[str, int], most: int = 5) -> str:
+    ordered = sorted(namespaces.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{name[:40]} {count:,}" for name, count in ordered[:most])
+    return shown + (", …" if len(ordered) > most else "")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    with open_store(args) as engine:
+        count = engine.count(namespace=None)
+        damage = engine.verify()
+    for line in damage:
+        print(line)
+    if damage:
+        faults = counted(len(damage), "fault", "faults")
+        raise CommandError(f"{faults} in {count:,} memories; bring the store back from a snapshot or an export")
+    print(f"all {count:,} memories are as they were written")
+    return 0
+
+
+def _snapshot(args: argparse.Namespace) -> int:
+    with open_store(args) as engine, arguments():
+        folder = engine.snapshot(args.dest)
+    print(f"copied to {folder}")
+    return 0
+
+
+def _warmup(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    count = jiyi.warmup()
+    print(f"{count} kernels ready in {time.perf_counter() - started:.1f} s")
+    return 0
