@@ -64,13 +64,16 @@ class Signal:
     """Shape (m,); 0 for candidates that it has nothing on."""
     scored: NDArray[np.bool_]
     """Which candidates it has something on."""
-    rank: Ints
-    """1 for its best candidate, equal scores in the order they were stored; 0 where not scored."""
     normalized: Floats
     weight: float
     """Its share of the relevance; 0 when it has nothing on any candidate."""
     plan: str = ""
     """How the leg recalled: "exact" or "indexed"; empty for a signal that only scores."""
+
+    @property
+    def rank(self) -> Ints:
+        """1 for its best candidate, equal scores in the order they were stored; 0 where not scored."""
+        return ranks(self.raw, self.scored)
 
 
 @dataclass(frozen=True, slots=True)

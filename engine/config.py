@@ -174,10 +174,10 @@ class IndexConfig:
     rebuild_fraction: an index is built again when so large a share of its memories died or is not in it.
     """
 
-    dense_rows: int = 50_000
+    dense_rows: int = 250_000
     keyword_rows: int = 500_000
-    graph_links: int = 16
-    graph_build_width: int = 100
+    graph_links: int = 32
+    graph_build_width: int = 200
     graph_search_width: int = 200
     rebuild_fraction: float = 0.2
 

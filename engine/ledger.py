@@ -74,9 +74,10 @@ INSERT INTO manifest VALUES ('format', '{format}'), ('store', '{store}'), ('sequ
 COMMIT;
 """
 
-_MEMORY_FIELDS: Final = (
-    "m.key, m.id, n.name, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text"
+_FIELDS_BUT_NAMESPACE: Final = (
+    "m.key, m.id, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text"
 )
+_MEMORY_FIELDS: Final = _FIELDS_BUT_NAMESPACE.replace("m.id,", "m.id, n.name,")
 _FROM_MEMORIES: Final = "FROM memories m JOIN namespaces n ON n.namespace = m.namespace"
 
 _COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, terms, freqs, tokens"
@@ -152,7 +153,7 @@ def _checksum(memory: Memory) -> int:
 def _to_memory(row: Sequence[Any]) -> Memory:
     key, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row
     try:
-        return Memory(
+        return Memory.restored(
             text=text,
             id=memory_id,
             namespace=namespace,
@@ -517,16 +518,15 @@ class Ledger:
         query = "SELECT key FROM tombstones WHERE seq > ? ORDER BY seq"
         return [int(key) for (key,) in connection.execute(query, (after_sequence,))]
 
-    def memories(self, keys: Sequence[int]) -> dict[int, Memory]:
-        """Return the memories under these keys; keys that hold nothing (any more) are absent."""
+    def memories(self, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
+        """Return memories of one namespace by key; keys that hold nothing (any more) are absent."""
         found: dict[int, Memory] = {}
-        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE m.key IN "
         with self.reading() as connection:
             for start in range(0, len(keys), 500):
                 part = list(keys[start : start + 500])
-                marks = ",".join("?" * len(part))
-                for row in connection.execute(f"{query}({marks})", part):
-                    found[row[0]] = _to_memory(row)
+                query = f"SELECT {_FIELDS_BUT_NAMESPACE} FROM memories m WHERE m.key IN ({','.join('?' * len(part))})"
+                for row in connection.execute(query, part):
+                    found[row[0]] = _to_memory((row[0], row[1], namespace, *row[2:]))
         return found
 
     def find(self, namespace: str, memory_id: str) -> tuple[int, Memory] | None:
@@ -591,7 +591,7 @@ class Ledger:
         ):
             try:
                 sound = _checksum(_to_memory(row)) == checksum
-            except StoreError:
+            except (StoreError, TypeError, ValueError, AttributeError):
                 sound = False
             if not sound:
                 yield f"ledger: memory {row[1]!r:.80} in namespace {row[2]!r:.80} is not what was written"

@@ -152,6 +152,14 @@ class Memory:
             put(self, "sources", ())
 
     @classmethod
+    def restored(cls, **fields: Any) -> Memory:
+        """Make a memory of fields that were checked when they were stored, all of them, without checking them again."""
+        memory = object.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(memory, name, value)
+        return memory
+
+    @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Memory:
         """Make a memory from a JSON object. Null fields count as left out; an unknown field is a ValueError."""
         if not isinstance(record, Mapping):

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.columns import Column
 from jiyi.errors import StoreError
-from jiyi.kernels.bm25 import Postings, build_postings
-from jiyi.kernels.csr import sort_rows
+from jiyi.kernels.bm25 import Postings, build_postings, document_frequencies
+from jiyi.kernels.csr import gather_rows, number_values, sort_rows
 from jiyi.kernels.late_interaction import token_frequencies
 from jiyi.kernels.quantized import quantize_rows
 from jiyi.kernels.topk import unit_rows
@@ -34,6 +34,8 @@ _SETTLE_ROWS: Final = 2_000
 _SETTLE_FRACTION: Final = 0.25
 
 Array = NDArray[Any]
+
+_NO_POSTINGS: Final = Postings(np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,24 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
     """Turn the ledger's rows of one namespace into arrays."""
 
     def compressed(blobs: Sequence[bytes], dtype: Any) -> tuple[NDArray[np.int64], Array]:
-        values = np.frombuffer(b"".join(blobs), dtype=dtype)
+        itemsize = np.dtype(dtype).itemsize
+        sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
+        whole = sizes % itemsize == 0
+        if not whole.all():
+            _refuse_damaged(keys[int(np.argmin(whole))])
         indptr = np.zeros(len(blobs) + 1, dtype=np.int64)
-        np.cumsum([len(blob) for blob in blobs], out=indptr[1:])
-        return indptr // values.itemsize, values
+        np.cumsum(sizes // itemsize, out=indptr[1:])
+        return indptr, np.frombuffer(b"".join(blobs), dtype=dtype)
 
-    for key, *_, terms_, freqs_, tokens_ in column_rows:
-        if len(terms_) != 4 * len(freqs_) or len(terms_) % 8 or len(tokens_) % 4:
-            label = key & LABEL_MASK
-            raise StoreError(f"the columns of label {label} are damaged; verify() lists all that are")
     keys, kinds, timestamps, expires, sessions, terms, freqs, tokens = (
         zip(*column_rows, strict=True) if column_rows else ((),) * 8
     )
     term_indptr, term_values = compressed(terms, np.uint64)
+    freq_indptr, freq_values = compressed(freqs, np.uint16)
     token_indptr, token_values = compressed(tokens, np.uint32)
+    paired = term_indptr == freq_indptr
+    if not paired.all():
+        _refuse_damaged(keys[int(np.argmin(paired)) - 1])
     return Rows(
         labels=np.array(keys, dtype=np.int64) & LABEL_MASK,
         kinds=np.array(kinds, dtype=np.uint8),
@@ -83,10 +89,14 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         sessions=np.array(sessions, dtype=np.int64),
         term_indptr=term_indptr,
         terms=term_values,
-        freqs=np.frombuffer(b"".join(freqs), dtype=np.uint16),
+        freqs=freq_values,
         token_indptr=token_indptr,
         tokens=token_values,
     )
+
+
+def _refuse_damaged(key: int) -> NoReturn:
+    raise StoreError(f"the columns of label {key & LABEL_MASK} are damaged; verify() lists all that are")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ class View:
     term_indptr: NDArray[np.int64]
     term_ids: NDArray[np.uint32]
     term_freqs: NDArray[np.uint16]
-    term_is_word: NDArray[np.bool_]
+    term_is_word: NDArray[np.uint8]
     """By term id: words and characters, which Jaccard compares; not bigrams, dates or speakers."""
     lengths: NDArray[np.uint32]
     average_length: float
@@ -126,6 +136,7 @@ class View:
     tokens: NDArray[np.uint32]
     _vocabulary: Vocabulary
     _base_live: NDArray[np.uint8]
+    _base_died: bool
     _base_token_counts: NDArray[np.int64]
 
     def term_ids_of(self, terms: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -141,26 +152,42 @@ class View:
         """Return the rows of those labels that are live here. Labels must ascend."""
         return _live_rows(self.labels, self.live, labels)
 
+    def document_frequencies(self, term_ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return in how many live rows each term (ascending, distinct) stands."""
+        if self._base_died:
+            return document_frequencies(
+                term_ids, self.postings, self.n_base, self.term_indptr, self.term_ids, self.n, self.live
+            )
+        # Nothing settled has died: the postings' lengths are the counts, and only the tail is read.
+        settled = term_ids < len(self.postings.indptr) - 1
+        counts = np.zeros(len(term_ids), dtype=np.int64)
+        settled_ids = term_ids[settled].astype(np.int64)
+        counts[settled] = self.postings.indptr[settled_ids + 1] - self.postings.indptr[settled_ids]
+        if self.n == self.n_base:
+            return counts
+        tail = slice(self.n_base, None)
+        return counts + document_frequencies(
+            term_ids, _NO_POSTINGS, 0, self.term_indptr[tail], self.term_ids, self.n - self.n_base, self.live[tail]
+        )
+
     def token_frequencies(self, tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return in how many live rows each token (ascending, distinct) stands: counted when settled, scanned since."""
-        known = tokens < len(self._base_token_counts)
-        counts = np.where(known, self._base_token_counts[np.where(known, tokens, 0)] if known.any() else 0, 0)
+        settled = tokens < len(self._base_token_counts)
+        counts = np.zeros(len(tokens), dtype=np.int64)
+        counts[settled] = self._base_token_counts[tokens[settled]]
         if self.n > self.n_base:
-            tail = self.live.copy()
-            tail[: self.n_base] = 0
-            counts = counts + token_frequencies(tokens, self.token_indptr, self.tokens, self.n, tail)
-        died: NDArray[np.uint8] = self._base_live & (self.live[: self.n_base] ^ np.uint8(1))
-        if died.any():
-            counts = counts - token_frequencies(tokens, self.token_indptr, self.tokens, self.n_base, died)
+            tail = slice(self.n_base, None)
+            counts += token_frequencies(
+                tokens, self.token_indptr[tail], self.tokens, self.n - self.n_base, self.live[tail]
+            )
+        if self._base_died:
+            died: NDArray[np.uint8] = self._base_live & (self.live[: self.n_base] ^ np.uint8(1))
+            counts -= token_frequencies(tokens, self.token_indptr, self.tokens, self.n_base, died)
         return counts
 
     def words_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return the words and characters of rows as sets in compressed rows, for Jaccard."""
-        parts = [self.term_ids[self.term_indptr[row] : self.term_indptr[row + 1]] for row in rows]
-        parts = [part[self.term_is_word[part]] for part in parts]
-        indptr = np.zeros(len(parts) + 1, dtype=np.int64)
-        np.cumsum([len(part) for part in parts], out=indptr[1:])
-        return indptr, np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+        return gather_rows(self.term_indptr, self.term_ids, self.term_is_word, np.ascontiguousarray(rows))
 
 
 def _live_rows(all_labels: NDArray[np.int64], live: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -191,7 +218,7 @@ class Partition:
         self._term_indptr.extend(np.zeros(1, dtype=np.int64))
         self._term_ids = Column(np.uint32)
         self._term_freqs = Column(np.uint16)
-        self._term_is_word = Column(np.bool_)
+        self._term_is_word = Column(np.uint8)
         self._lengths = Column(np.uint32)
         self._token_indptr = Column(np.int64)
         self._token_indptr.extend(np.zeros(1, dtype=np.int64))
@@ -203,6 +230,7 @@ class Partition:
         self._expiring = False
         self._n_base = 0
         self._base_live = self._live
+        self._base_died = False
         self._base_token_counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._postings = build_postings(
             self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0
@@ -241,6 +269,7 @@ class Partition:
             return
         self._live = self._live.copy()
         self._live[rows] = 0
+        self._base_died = self._base_died or bool(rows[0] < self._n_base)
         self._links.remove(rows.tolist(), self._live)
         self._n_live -= len(rows)
         self._live_length -= int(self._lengths.shown()[rows].sum(dtype=np.int64))
@@ -280,10 +309,13 @@ class Partition:
             self._has_vector.extend(nonzero)
 
     def _extend_terms(self, rows: Rows) -> None:
-        distinct, places = np.unique(rows.terms, return_inverse=True)
-        distinct_ids, new_terms = self._vocabulary.ids_for(distinct)
+        numbers, distinct = number_values(rows.terms)
+        ascending = np.argsort(distinct)
+        ascending_ids, new_terms = self._vocabulary.ids_for(distinct[ascending])
         self._term_is_word.extend(is_sort(new_terms, WORD))
-        ids, freqs = sort_rows(rows.term_indptr, distinct_ids.astype(np.uint32)[places], rows.freqs)
+        id_of_number = np.empty(len(distinct), dtype=np.uint32)
+        id_of_number[ascending] = ascending_ids
+        ids, freqs = sort_rows(rows.term_indptr, id_of_number[numbers], rows.freqs)
         # A memory's length is what it says: its words, characters and bigrams, not its date or speaker.
         said = is_sort(rows.terms, WORD) | is_sort(rows.terms, BIGRAM)
         total = np.zeros(len(rows.terms) + 1, dtype=np.int64)
@@ -300,6 +332,7 @@ class Partition:
         indptr, ids, freqs = self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown()
         self._postings = build_postings(indptr, ids, freqs, n, self._vocabulary.size)
         self._base_live = self._live
+        self._base_died = False
         tokens = self._tokens.shown()
         if len(tokens):
             present = np.unique(tokens)
@@ -337,6 +370,7 @@ class Partition:
             tokens=self._tokens.shown(),
             _vocabulary=self._vocabulary,
             _base_live=self._base_live,
+            _base_died=self._base_died,
             _base_token_counts=self._base_token_counts,
         )
 

@@ -24,7 +24,6 @@ from jiyi.pipeline.fuse import fuse
 from jiyi.pipeline.pool import recall
 from jiyi.pipeline.recency import recency
 from jiyi.pipeline.rerank import rerank
-from jiyi.recall.keyword import document_counts
 from jiyi.store import EXTERNAL, Store
 from jiyi.terms import QueryTerms, query_terms
 
@@ -81,7 +80,7 @@ def search(
             )
         query, degraded = _query(store, view, text, terms, k, now_s, query_vector, config, keys)
         clock.lap("query")
-        candidates, found = _run(store, partition, query, degraded, deadline, clock)
+        candidates, found = _run(store, partition, namespace, query, degraded, deadline, clock)
         positions = candidates.order[:k].tolist()
         labels = [int(view.labels[candidates.rows[position]]) for position in positions]
         found.fetch(labels)
@@ -98,26 +97,29 @@ def search(
 class _Fetched:
     """Memories read from the ledger, each once."""
 
-    def __init__(self, store: Store, partition: Partition) -> None:
+    def __init__(self, store: Store, partition: Partition, namespace: str) -> None:
         self._store = store
+        self._namespace = namespace
         self._base = partition.namespace << LABEL_BITS
         self.memories: dict[int, Memory] = {}
 
     def fetch(self, labels: Sequence[int]) -> None:
         missing = [self._base | label for label in labels if label not in self.memories]
-        for key, memory in self._store.ledger.memories(missing).items() if missing else ():
-            self.memories[key & LABEL_MASK] = memory
+        if missing:
+            for key, memory in self._store.ledger.memories(missing, self._namespace).items():
+                self.memories[key & LABEL_MASK] = memory
 
 
 def _run(
     store: Store,
     partition: Partition,
+    namespace: str,
     query: Query,
     degraded: Sequence[tuple[str, str]],
     deadline: float | None,
     clock: _Clock,
 ) -> tuple[Candidates, _Fetched]:
-    found = _Fetched(store, partition)
+    found = _Fetched(store, partition, namespace)
 
     def texts_of(positions: Ints) -> list[str]:
         labels = query.view.labels[candidates.rows[positions]].tolist()
@@ -166,7 +168,7 @@ def _query(
     if view.expiring:
         eligible = eligible & (view.expires_s > now_s)
     term_ids = view.term_ids_of(terms.terms)
-    term_weights = idf(document_counts(view, term_ids), view.n_live)
+    term_weights = idf(view.document_frequencies(term_ids), view.n_live)
     tokens, token_weights = _tokens(store, view, terms)
     vector, degraded = _vector(store, view, text, tokens, token_weights, query_vector, config)
     if store.stale_terms:

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -132,15 +133,13 @@ class Store:
         """Cut every memory into terms again: the store was made by another version of the tokenizer."""
 
         def batches() -> Iterator[list[tuple[int, bytes, bytes]]]:
-            keys = self.ledger.select_keys("1", ())
-            for start in range(0, len(keys), _BATCH):
-                found = self.ledger.memories(keys[start : start + _BATCH])
-                memories = list(found.values())
-                columns = memory_terms(memories)
+            every = self.ledger.select("1", ())
+            while part := list(islice(every, _BATCH)):
+                columns = memory_terms([memory for _, memory in part])
                 bounds = columns.indptr.tolist()
                 yield [
                     (key, columns.terms[s:e].tobytes(), columns.freqs[s:e].tobytes())
-                    for key, s, e in zip(found, bounds[:-1], bounds[1:], strict=True)
+                    for (key, _), s, e in zip(part, bounds[:-1], bounds[1:], strict=True)
                 ]
 
         self.ledger.replace_terms(batches(), {"analyzer": ANALYZER_VERSION})

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba import float32, float64, int8, int64, types, uint8, uint16, uint32, uint64
+from numba import float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64
 from numba.core import caching, serialize
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "float32",
     "float64",
     "int8",
+    "int32",
     "int64",
     "jit",
     "jit_sum",

@@ -290,8 +290,8 @@ def bm25_scores(
 
 @jit()
 def _length_norm(length: Any, average_length: Any, k1: Any, b: Any) -> Any:
-    relative = length / average_length if average_length > 0.0 else 1.0
-    return k1 * (1.0 - b + b * relative)
+    # Written so that all but one product is the same for every row, and is taken out of the loop.
+    return k1 * (1.0 - b) + length * (k1 * b / average_length) if average_length > 0.0 else k1
 
 
 @jit()

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import int64, jit, reads, uint16, uint32, uint64, writes
+from jiyi.kernels._jit import int32, int64, jit, reads, uint8, uint16, uint32, uint64, writes
+from jiyi.kernels._numbering import number_distinct
 
 _U64 = np.dtype(np.uint64)
 
@@ -54,6 +55,83 @@ def _count_sorted_rows_kernel(indptr: Any, values: Any, pointers: Any, kept: Any
                 size += 1
         pointers[row + 1] = size
     return size
+
+
+def gather_rows(
+    indptr: NDArray[np.int64], ids: NDArray[np.uint32], wanted: NDArray[np.uint8], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """Take some rows, and of each only the ids that are wanted, in their order.
+
+    Args:
+        indptr: shape (≥ largest row + 2,), int64.
+        ids: shape (nnz,), uint32.
+        wanted: shape (vocabulary,), uint8, by id; an id beyond it is not wanted.
+        rows: shape (m,), int64; may repeat.
+
+    Returns:
+        (indptr int64 of shape (m + 1,), ids uint32): the rows in the order of `rows`. No rows: [0] and empty.
+        O(ids read).
+
+    Raises:
+        TypeError: an array of another dtype.
+        ValueError: another shape, not contiguous, or a row out of range.
+    """
+    _check.csr_of(indptr, ids, 0, "ids")
+    _check.array(wanted, _check.U8, 1, "wanted")
+    m = _check.array(rows, _check.I64, 1, "rows")
+    pointers = np.zeros(m + 1, np.int64)
+    gathered = _gather_rows_kernel(indptr, ids, wanted, rows, pointers)
+    if pointers[0] != 0:
+        bad = -int(pointers[0]) - 1
+        raise ValueError(f"rows[{bad}] is {rows[bad]}, allowed is 0 to {len(indptr) - 2} within ids")
+    return pointers, gathered
+
+
+@jit((reads(int64), reads(uint32), reads(uint8), reads(int64), writes(int64)))
+def _gather_rows_kernel(indptr: Any, ids: Any, wanted: Any, rows: Any, pointers: Any) -> Any:
+    total = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        if row < 0 or row >= len(indptr) - 1 or indptr[row] < 0 or indptr[row + 1] > len(ids):
+            pointers[0] = -i - 1
+            return np.empty(0, np.uint32)
+        total += max(indptr[row + 1] - indptr[row], 0)
+    gathered = np.empty(total, np.uint32)
+    size = 0
+    for i in range(len(rows)):
+        for position in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            token = ids[position]
+            if token < len(wanted) and wanted[token] != 0:
+                gathered[size] = token
+                size += 1
+        pointers[i + 1] = size
+    return gathered[:size]
+
+
+def number_values(values: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    """Number the distinct values 0, 1, 2, … in order of first appearance: `np.unique` with inverse, without the sort.
+
+    Args:
+        values: shape (n,), uint64.
+
+    Returns:
+        (numbers int32 of shape (n,), distinct uint64 of shape (m,)): distinct[numbers] equals values. Empty gives
+        empty. O(n) expected, by open addressing.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: another shape, or not contiguous.
+    """
+    n = _check.array(values, _U64, 1, "values")
+    numbers = np.empty(n, np.int32)
+    distinct = np.empty(n, np.uint64)
+    count = _number_values_kernel(values, numbers, distinct) if n else 0
+    return numbers, distinct[:count].copy()
+
+
+@jit((reads(uint64), writes(int32), writes(uint64)))
+def _number_values_kernel(values: Any, numbers: Any, distinct: Any) -> Any:
+    return number_distinct(values, len(values), numbers, distinct)
 
 
 def sort_rows(

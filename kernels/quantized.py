@@ -86,11 +86,9 @@ def quantized_top_k(
         raise ValueError(f"query has dimension {len(query)}, allowed is {codes.shape[1]}, that of the codes")
     _check.at_least(_check.array(eligible, _check.U8, 1, "eligible"), n, "eligible")
     m = min(_check.count(k, "k"), n)
-    possible = np.empty(n if m else 0, np.int64)
-    held = _possible_rows_kernel(codes, scales, query, eligible, m, np.empty(n, np.float32), possible) if m else 0
-    rows = possible[:held]
+    rows = _possible_rows_kernel(codes, scales, query, eligible, m) if m else np.empty(0, np.int64)
     scores = dense_rows(vectors, rows, query)
-    best, top = top_k(scores, np.ones(held, np.uint8), m)
+    best, top = top_k(scores, np.ones(len(rows), np.uint8), m)
     return rows[best], top
 
 
@@ -102,21 +100,9 @@ def _code_dot(codes: Any, row: Any, query: Any) -> Any:
     return total
 
 
-@jit(
-    (
-        reads(int8, 2),
-        reads(float32),
-        reads(float32),
-        reads(uint8),
-        int64,
-        writes(float32),
-        writes(int64),
-    )
-)
-def _possible_rows_kernel(
-    codes: Any, scales: Any, query: Any, eligible: Any, k: Any, scores: Any, possible: Any
-) -> Any:
-    """Rows whose true product may be among the k best, ascending; returns how many."""
+@jit((reads(int8, 2), reads(float32), reads(float32), reads(uint8), int64))
+def _possible_rows_kernel(codes: Any, scales: Any, query: Any, eligible: Any, k: Any) -> Any:
+    """Rows whose true product may be among the k best, ascending."""
     magnitude = 0.0
     for j in range(len(query)):
         magnitude += abs(float64(query[j]))
@@ -126,18 +112,24 @@ def _possible_rows_kernel(
     keys = np.empty(k, np.int64)
     held = 0
     floor = np.float32(-np.inf)  # the k-th best so far of what scores are at least
-    for row in range(len(scales)):
-        if eligible[row] != 0:
-            score = scales[row] * _code_dot(codes, row, query)
-            scores[row] = score
-            at_least = score - slack * scales[row]
-            if at_least > floor:
-                held = offer(lowest, keys, held, k, at_least, row)
-                if held == k:
-                    floor = lowest[0]
+    # Rows that were possible when they were met: few, since the floor rises early.
+    rows = np.empty(16 * k, np.int64)
+    highest = np.empty(16 * k, np.float32)
     count = 0
     for row in range(len(scales)):
-        if eligible[row] != 0 and scores[row] + slack * scales[row] >= floor:
-            possible[count] = row
-            count += 1
-    return count
+        if eligible[row] == 0:
+            continue
+        score = scales[row] * _code_dot(codes, row, query)
+        off = slack * scales[row]
+        if score + off < floor:
+            continue
+        if count == len(rows):
+            rows = np.concatenate((rows, np.empty(count, np.int64)))
+            highest = np.concatenate((highest, np.empty(count, np.float32)))
+        rows[count], highest[count] = row, score + off
+        count += 1
+        if score - off > floor:
+            held = offer(lowest, keys, held, k, score - off, row)
+            if held == k:
+                floor = lowest[0]
+    return rows[:count][highest[:count] >= floor]

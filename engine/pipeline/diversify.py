@@ -34,7 +34,9 @@ def diversify(candidates: Candidates, query: Query) -> Candidates:
         indptr, words = view.words_of(rows)
         chosen = mmr_jaccard(relevance, indptr, words, count, config.mmr_lambda)
     picked = window[chosen.order]
-    rest = candidates.order[~np.isin(candidates.order, picked)]
+    is_picked = np.zeros(len(candidates), dtype=bool)
+    is_picked[picked] = True
+    rest = candidates.order[~is_picked[candidates.order]]
     penalty, mmr = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
     blocker = np.full(len(candidates), -1, dtype=np.int64)
     penalty[picked], mmr[picked] = chosen.penalty, chosen.score

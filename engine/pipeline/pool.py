@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.candidates import Candidates, Floats, Query, Signal, ranks
+from jiyi.candidates import Candidates, Floats, Query, Signal
 from jiyi.config import IndexConfig
 from jiyi.kernels.late_interaction import max_sim
 from jiyi.kernels.topk import dense_rows
@@ -21,15 +21,26 @@ def recall(query: Query, indexes: Indexes, config: IndexConfig, table: TokenTabl
     dense, dense_plan = recall_dense(query, indexes.graph, config.dense_rows) if use_dense else (_NONE, "")
     use_keyword = query.config.keyword_weight > 0
     keyword, keyword_plan = recall_keyword(query, indexes.inverted, config.keyword_rows) if use_keyword else (_NONE, "")
-    rows = np.union1d(dense, keyword).astype(np.int64)
+    rows = _union(dense, keyword)
     if query.config.neighbor_share > 0:
-        rows = np.union1d(rows, _following(query, rows)).astype(np.int64)
+        # Of each leg's better half: what a candidate further down lends would not reach the answer.
+        half = query.pool_size // 2
+        rows = _union(rows, _following(query, _union(dense[:half], keyword[:half])))
     signals = (
         _dense_signal(query, rows, dense_plan),
         _keyword_signal(query, rows, keyword_plan),
         _late_signal(query, rows, table),
     )
     return Candidates(rows=rows, signals=tuple(signal for signal in signals if signal is not None))
+
+
+def _union(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of either, ascending, each once."""
+    rows = np.sort(np.concatenate((a, b)))
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = rows[1:] != rows[:-1]
+    union: NDArray[np.int64] = rows[first]
+    return union
 
 
 def _following(query: Query, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -44,8 +55,8 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def _signal(name: str, raw: Floats, scored: NDArray[np.bool_], plan: str = "") -> Signal:
-    raw = np.where(scored, raw, 0.0)
-    return Signal(name, raw, scored, ranks(raw, scored), np.zeros(len(raw)), 0.0, plan)
+    raw = raw * scored
+    return Signal(name, raw, scored, np.zeros(len(raw)), 0.0, plan)
 
 
 def _dense_signal(query: Query, rows: NDArray[np.int64], plan: str) -> Signal | None:

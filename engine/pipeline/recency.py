@@ -21,8 +21,8 @@ def recency(candidates: Candidates, query: Query) -> Candidates:
     config = query.config
     age_s = np.maximum(query.now_s - query.view.timestamps_s[candidates.rows], 0.0)
     factor = decay(age_s, config.recency_curve, config.half_life_s)
-    ageless = [KINDS.index(kind) for kind in config.ageless_kinds]
-    factor = np.where(np.isin(query.view.kinds[candidates.rows], ageless), 1.0, factor)
+    is_ageless = np.array([kind in config.ageless_kinds for kind in KINDS])
+    factor[is_ageless[query.view.kinds[candidates.rows]]] = 1.0
     weight = config.recency_weight
     score = candidates.relevance * (1 - weight) + factor * weight
     return replace(candidates, recency=factor, age_s=age_s, score=score, order=best_first(score))

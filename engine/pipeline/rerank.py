@@ -93,7 +93,7 @@ def _over_pool(name: str, candidates: Candidates, positions: Ints, raw: Floats) 
     """Spread the scores of some candidates over the pool."""
     over, scored, scale = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool), np.zeros(len(candidates))
     over[positions], scored[positions], scale[positions] = raw, True, minmax(np.ascontiguousarray(raw))
-    return Signal(name, over, scored, ranks(over, scored), scale, 1.0)
+    return Signal(name, over, scored, scale, 1.0)
 
 
 def _fused(candidates: Candidates, query: Query, signals: tuple[Signal, ...]) -> Candidates:

@@ -6,17 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.candidates import Floats, Query
-from jiyi.kernels.bm25 import bm25_rows, bm25_scores, document_frequencies
+from jiyi.kernels.bm25 import bm25_rows, bm25_scores
 from jiyi.kernels.topk import top_k
-from jiyi.partition import View
 from jiyi.recall.inverted import InvertedIndex
-
-
-def document_counts(view: View, term_ids: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return how many of the namespace's live memories hold each term."""
-    return document_frequencies(
-        term_ids, view.postings, view.n_base, view.term_indptr, view.term_ids, view.n, view.live
-    )
 
 
 def keyword_scores(query: Query, rows: NDArray[np.int64]) -> Floats:

@@ -17,7 +17,6 @@ from jiyi.errors import StoreError
 from jiyi.ledger import LABEL_BITS, column_row
 from jiyi.memory import Memory
 from jiyi.partition import Partition, View, rows_of
-from jiyi.recall.keyword import document_counts
 from jiyi.terms import BIGRAM, WORD, _hash, date_terms, is_sort, speaker_terms, text_terms
 from jiyi.text import tokenize
 from tests.engine.embedders import HashTable
@@ -104,7 +103,7 @@ def _check(model: Model, view: View) -> None:
     known = view.terms_by_id()[ids].tolist()
     assert sorted(known) == terms
     frequencies = Counter(term for memory in alive for term in set(_everything(memory)))
-    assert document_counts(view, ids).tolist() == [frequencies[term] for term in known]
+    assert view.document_frequencies(ids).tolist() == [frequencies[term] for term in known]
     assert view.term_ids_of(np.array([_hash("unheard", WORD)], np.uint64)).tolist() == []
     # The terms of every row, with frequencies.
     by_id = view.terms_by_id().tolist()
@@ -172,7 +171,7 @@ def test_views_stay_as_they_were_while_writers_go_on(monkeypatch: pytest.MonkeyP
     def counts(view: View) -> NDArray[np.int64]:
         by_id = view.terms_by_id()
         ids = view.term_ids_of(terms)
-        found = dict(zip(by_id[ids].tolist(), document_counts(view, ids).tolist(), strict=True))
+        found = dict(zip(by_id[ids].tolist(), view.document_frequencies(ids).tolist(), strict=True))
         return np.array([found.get(term, 0) for term in terms.tolist()])
 
     for _ in range(30):

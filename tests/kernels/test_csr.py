@@ -55,3 +55,32 @@ def test_bad_arguments():
         csr.count_sorted_rows(np.array([0, 2]), np.array([1, 2]))
     with pytest.raises(ValueError, match="freqs has length 1, allowed is 2"):
         csr.sort_rows(np.array([0, 2]), np.array([1, 2], np.uint32), np.array([1], np.uint16))
+
+
+class TestNumberValues:
+    @given(st.lists(st.sampled_from([0, 1, 2, 3, 2**32, 2**63, 2**64 - 1]), max_size=60))
+    def test_numbers_stand_for_values_in_order_of_appearance(self, values: list[int]) -> None:
+        given_values = np.array(values, dtype=np.uint64)
+        numbers, distinct = csr.number_values(given_values)
+        assert distinct.tolist() == list(dict.fromkeys(values))
+        assert distinct[numbers].tolist() == values
+
+    def test_bad_input(self) -> None:
+        with pytest.raises(TypeError):
+            csr.number_values(np.array([1, 2], dtype=np.int64))
+
+
+class TestGatherRows:
+    @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8), st.data())
+    def test_named_rows_without_unwanted_ids(self, rows: list[list[int]], data: st.DataObject) -> None:
+        wanted = np.array(data.draw(st.lists(st.integers(0, 1), min_size=8, max_size=8)), dtype=np.uint8)
+        named = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
+        pointers_, ids = csr.gather_rows(pointers(rows), flat(rows, np.uint32), wanted, np.array(named, dtype=np.int64))
+        found = [ids[pointers_[i] : pointers_[i + 1]].tolist() for i in range(len(named))]
+        assert found == [[token for token in rows[row] if token < 8 and wanted[token]] for row in named]
+
+    @pytest.mark.parametrize("row", [-1, 2, 10**9])
+    def test_a_row_out_of_range(self, row: int) -> None:
+        rows = [[1, 2], [3]]
+        with pytest.raises(ValueError, match=rf"rows\[1\] is {row}, allowed is 0 to 1"):
+            csr.gather_rows(pointers(rows), flat(rows, np.uint32), np.ones(4, np.uint8), np.array([0, row]))
