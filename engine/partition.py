@@ -136,7 +136,10 @@ class View:
     tokens: NDArray[np.uint32]
     _vocabulary: Vocabulary
     _base_live: NDArray[np.uint8]
+    _base_has_dead: bool
+    """Whether any settled row is dead, as postings do not tell."""
     _base_died: bool
+    """Whether any has died since it was settled, which the token counts do not show."""
     _base_token_counts: NDArray[np.int64]
 
     def term_ids_of(self, terms: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -154,11 +157,11 @@ class View:
 
     def document_frequencies(self, term_ids: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return in how many live rows each term (ascending, distinct) stands."""
-        if self._base_died:
+        if self._base_has_dead:
             return document_frequencies(
                 term_ids, self.postings, self.n_base, self.term_indptr, self.term_ids, self.n, self.live
             )
-        # Nothing settled has died: the postings' lengths are the counts, and only the tail is read.
+        # Nothing settled is dead: the postings' lengths are the counts, and only the tail is read.
         settled = term_ids < len(self.postings.indptr) - 1
         counts = np.zeros(len(term_ids), dtype=np.int64)
         settled_ids = term_ids[settled].astype(np.int64)
@@ -230,6 +233,7 @@ class Partition:
         self._expiring = False
         self._n_base = 0
         self._base_live = self._live
+        self._base_has_dead = False
         self._base_died = False
         self._base_token_counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._postings = build_postings(
@@ -269,7 +273,8 @@ class Partition:
             return
         self._live = self._live.copy()
         self._live[rows] = 0
-        self._base_died = self._base_died or bool(rows[0] < self._n_base)
+        if rows[0] < self._n_base:
+            self._base_has_dead = self._base_died = True
         self._links.remove(rows.tolist(), self._live)
         self._n_live -= len(rows)
         self._live_length -= int(self._lengths.shown()[rows].sum(dtype=np.int64))
@@ -332,6 +337,7 @@ class Partition:
         indptr, ids, freqs = self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown()
         self._postings = build_postings(indptr, ids, freqs, n, self._vocabulary.size)
         self._base_live = self._live
+        self._base_has_dead = self._n_live < n
         self._base_died = False
         tokens = self._tokens.shown()
         if len(tokens):
@@ -370,6 +376,7 @@ class Partition:
             tokens=self._tokens.shown(),
             _vocabulary=self._vocabulary,
             _base_live=self._base_live,
+            _base_has_dead=self._base_has_dead,
             _base_died=self._base_died,
             _base_token_counts=self._base_token_counts,
         )
