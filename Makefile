@@ -24,9 +24,10 @@ lint: $(INSTALLED)
 	MYPYPATH=.typecheck $(BIN)/mypy -p jiyi
 
 bench: $(INSTALLED)
-	$(BIN)/python -m pip install -q --no-deps --force-reinstall .
-	$(BIN)/python -m pip install -q ".[bench]"
-	$(BIN)/python -m pytest benches -m "" --benchmark-json=benches/latest.json
+	$(BIN)/python -m pip install -q --disable-pip-version-check ".[bench]"
+	@mkdir -p .benchmarks
+	$(BIN)/python -m pytest benches --benchmark-json=.benchmarks/latest.json
+	$(BIN)/python benches/scale.py
 
 # Installed from a copy, not linked: tests run against what users get. Done again when a source file is newer.
 $(INSTALLED): $(shell find engine kernels models -type f -not -path '*/__pycache__/*') pyproject.toml

@@ -23,21 +23,25 @@ def as_vector(vector: Any, dim: int | None, what: str) -> NDArray[np.float32]:
         TypeError, ValueError: it is no list of numbers, or holds NaN or infinity after the cast to float32.
         DimensionError: its length is not `dim`.
     """
-    try:
-        given = np.asarray(vector)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{what} must be a flat list of numbers: {error}") from None
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"{what} must be a list of numbers, got {type(vector).__name__} of {given.dtype}")
-    with np.errstate(over="ignore"):  # what overflows is refused below
-        array = given.astype(np.float32)
+    array = _as_float32(vector, what)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{what} must be one-dimensional and not empty, got shape {array.shape}")
     if dim is not None and len(array) != dim:
         raise DimensionError(len(array), dim, what)
     if not np.isfinite(array).all():
         raise ValueError(f"{what} holds NaN or infinity (in float32) at position {int(np.argmin(np.isfinite(array)))}")
-    return np.ascontiguousarray(array)
+    return array
+
+
+def _as_float32(values: Any, what: str) -> NDArray[np.float32]:
+    try:
+        given = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{what} must be numbers in rows of one length: {error}") from None
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"{what} must be numbers, got {type(values).__name__} of {given.dtype}")
+    with np.errstate(over="ignore"):  # what overflows to infinity is refused by the caller
+        return np.ascontiguousarray(given.astype(np.float32))
 
 
 def analyse(
@@ -88,10 +92,12 @@ def _embedded(
         made_here = embedder.embed_rows(token_indptr, tokens)[missing]
     else:
         made_here = embedder.embed([texts[i] for i in missing])
-    with np.errstate(over="ignore"):  # what overflows is refused below
-        embedded = np.ascontiguousarray(made_here, dtype=np.float32)
-    if embedded.shape != (len(missing), embedder.dim):
-        raise DimensionError(embedded.shape[-1], embedder.dim, f"what the embedder {embedder.name!r} returned")
+    what = f"what the embedder {embedder.name!r} returned"
+    embedded = _as_float32(made_here, what)
+    if embedded.ndim != 2 or len(embedded) != len(missing):
+        raise ValueError(f"{what} has shape {embedded.shape}; for {len(missing)} texts it must be one row each")
+    if embedded.shape[1] != embedder.dim:
+        raise DimensionError(embedded.shape[1], int(embedder.dim), what)
     bad = first_nonfinite_row(embedded)
     if bad >= 0:
         raise ValueError(

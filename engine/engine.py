@@ -92,6 +92,8 @@ def open_engine(
         raise TypeError(
             f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}"
         )
+    if embedder is not None:
+        _check_embedder(embedder)
     store = Store(
         folder,
         embedder=embedder,
@@ -103,6 +105,15 @@ def open_engine(
         adopt=by_default,
     )
     return Engine(store, config or DEFAULT)
+
+
+def _check_embedder(embedder: Embedder) -> None:
+    if not isinstance(embedder.name, str) or not embedder.name:
+        raise TypeError(
+            f"the embedder's name must be text, got {embedder.name!r:.80}; stores keep it to tell models apart"
+        )
+    if isinstance(embedder.dim, bool) or not isinstance(embedder.dim, int | np.integer) or embedder.dim < 1:
+        raise ValueError(f"the embedder's dim is {embedder.dim!r:.80}; it must be a whole number from 1")
 
 
 class Engine:

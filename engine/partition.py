@@ -124,6 +124,9 @@ class View:
     """The same in int8, shape (n, dim): what an exact scan reads first."""
     code_scales: NDArray[np.float32]
     has_vector: NDArray[np.uint8]
+    """1 for rows whose vector has a direction."""
+    n_unembedded: int
+    """How many live rows were stored without a vector (one of nothing but zeros is a vector)."""
     term_indptr: NDArray[np.int64]
     term_ids: NDArray[np.uint32]
     term_freqs: NDArray[np.uint16]
@@ -217,6 +220,7 @@ class Partition:
         self._codes = Column(np.int8, dim or 0)
         self._code_scales = Column(np.float32)
         self._has_vector = Column(np.uint8)
+        self._unembedded = Column(np.uint8)
         self._term_indptr = Column(np.int64)
         self._term_indptr.extend(np.zeros(1, dtype=np.int64))
         self._term_ids = Column(np.uint32)
@@ -297,6 +301,7 @@ class Partition:
     def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
         if self._vectors is None or self.dim is None:
             self._has_vector.extend(np.zeros(count, dtype=np.uint8))
+            self._unembedded.extend(np.ones(count, dtype=np.uint8))
             return
         self._vectors.reserve(self._vectors.size + count)
         self._codes.reserve(self._codes.size + count)
@@ -312,6 +317,7 @@ class Partition:
             self._codes.extend(codes)
             self._code_scales.extend(scales)
             self._has_vector.extend(nonzero)
+            self._unembedded.extend(np.array([vector is None for vector in part], dtype=np.uint8))
 
     def _extend_terms(self, rows: Rows) -> None:
         numbers, distinct = number_values(rows.terms)
@@ -365,6 +371,7 @@ class Partition:
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),
             has_vector=self._has_vector.shown(),
+            n_unembedded=int(np.count_nonzero(self._live & self._unembedded.shown())),
             term_indptr=self._term_indptr.shown(),
             term_ids=self._term_ids.shown(),
             term_freqs=self._term_freqs.shown(),

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.analysis import as_vector
 from jiyi.candidates import Candidates, Floats, Ints, Query
 from jiyi.config import SearchConfig
 from jiyi.filters import Where, compile_where
@@ -171,6 +172,13 @@ def _query(
     term_weights = idf(view.document_frequencies(term_ids), view.n_live)
     tokens, token_weights = _tokens(store, view, terms)
     vector, degraded = _vector(store, view, text, tokens, token_weights, query_vector, config)
+    if view.n_unembedded and vector is not None:
+        degraded.append(
+            (
+                "dense",
+                f"{view.n_unembedded} of {view.n_live} memories were stored without a vector; words alone find them",
+            )
+        )
     if store.stale_terms:
         degraded.append(("keyword", "the store's terms are another version's; open it once for writing to renew them"))
     if len(tokens) > _MOST_QUERY_TOKENS:
@@ -248,8 +256,6 @@ def _embedded(
         # Words that are everywhere in the namespace do not steer the query.
         vector = table.embed_weighted(tokens, token_weights)
     else:
-        vector = np.ascontiguousarray(embedder.embed_query(text), dtype=np.float32)
-        if vector.shape != (embedder.dim,) or not np.isfinite(vector).all():
-            raise ValueError(f"it returned a vector of shape {vector.shape}, or NaN or infinity")
+        vector = as_vector(embedder.embed_query(text), int(embedder.dim), "what it returned")
     unit, nonzero = unit_rows(vector[np.newaxis])
     return unit[0] if nonzero[0] else None

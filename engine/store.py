@@ -96,7 +96,7 @@ class Store:
                 self.embedder = self.table = embedder = None
             self.mismatch = self._find_mismatch(embedder, dim)
             if self.dim is None:
-                self.dim = embedder.dim if embedder is not None else dim
+                self.dim = int(embedder.dim) if embedder is not None else dim
             self.stale_terms = manifest.get("analyzer") != ANALYZER_VERSION
             if self.stale_terms and not read_only:
                 self._reanalyse()
@@ -295,7 +295,18 @@ class Store:
             return None
         with self.ledger.changes(number) as changes:
             partition = Partition(number, self.dim, changes.sequence)
-            partition.apply(changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors)
+            try:
+                partition.apply(changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise StoreError(
+                    f"the columns of {namespace!r:.80} are damaged ({error}); verify() lists which"
+                ) from error
+        if (
+            self.table is not None
+            and len(partition.view.tokens)
+            and partition.view.tokens.max() >= len(self.table.table)
+        ):
+            raise StoreError(f"the tokens of {namespace!r:.80} are damaged; verify() lists which")
         with self._recent_lock:
             self._partitions[namespace] = partition
             self._loaded_names[number] = namespace

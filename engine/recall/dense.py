@@ -15,9 +15,10 @@ from jiyi.partition import View
 from jiyi.recall.graph import Graph
 from jiyi.recall.helpers import cores, helpers
 
-# Below, the float32 rows are in the processor's cache and a second array does not pay: 0.29 ms against 0.33 at 10,000
-# rows of 256, 12.8 against 3.4 at 100,000 (benches/test_dense_scan.py).
-_QUANTIZED_ROWS: Final = 20_000
+# Below, the float32 rows are in the processor's cache and a second array does not pay. Beside float32 alone, 256
+# dimensions, best of a run of benches/test_dense_scan.py: 0.08 ms against 0.04 at 1,000 rows, 0.21 against 0.28 at
+# 10,000, 3.9 against 9.7 at 100,000.
+_QUANTIZED_ROWS: Final = 10_000
 # Fewer rows than this are scanned in about the time that handing them to another thread takes.
 _PART_ROWS: Final = 25_000
 
