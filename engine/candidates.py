@@ -70,9 +70,8 @@ class Signal:
     plan: str = ""
     """How the leg recalled: "exact" or "indexed"; empty for a signal that only scores."""
 
-    @property
-    def rank(self) -> Ints:
-        """1 for its best candidate, equal scores in the order they were stored; 0 where not scored."""
+    def ranks(self) -> Ints:
+        """Return 1 for its best candidate and so on, equal scores in the order they were stored; 0 where not scored."""
         return ranks(self.raw, self.scored)
 
 

@@ -118,7 +118,9 @@ class SearchConfig:
                 raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
         if 1e15 < self.half_life_s < math.inf:  # thirty million years: the curves' arithmetic ends there
             raise ValueError(f"half_life_s is {self.half_life_s}; it must be at most 1e15, or infinity for no ageing")
-        if isinstance(self.ageless_kinds, str) or not set(self.ageless_kinds) <= set(KINDS):
+        if not isinstance(self.ageless_kinds, tuple | list | set | frozenset) or not set(self.ageless_kinds) <= set(
+            KINDS
+        ):
             raise ValueError(f"ageless_kinds is {self.ageless_kinds!r:.80}; it must be a tuple of {', '.join(KINDS)}")
         for name, least in _COUNTS.items():
             value = getattr(self, name)

@@ -233,8 +233,11 @@ _UNSEEN: Final = (
     r"\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
 _ESCAPED: Final = re.compile(rf"[\\{_UNSEEN}]")
-# Within quotes also the quote, and a "<" that could open or close a tag of the prompt around the text.
-_ESCAPED_IN_QUOTES: Final = re.compile(rf'[\\"{_UNSEEN}]|<(?=[A-Za-z/|｜!?])')
+# Within quotes also the quote, and a "<" that could open or close a tag of the prompt around the text: "<system>",
+# "< /system >", with joiners or selectors between that nobody sees; not the one of "a < b".
+_ESCAPED_IN_QUOTES: Final = re.compile(
+    rf'[\\"{_UNSEEN}]|[<＜](?=[\u200c\u200d\ufe00-\ufe0f]*(?:[A-Za-z/|｜!?]|\s+/?[\w\u200c\u200d\ufe00-\ufe0f-]+\s*[>＞]))'
+)
 _SHORT: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

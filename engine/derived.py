@@ -44,17 +44,17 @@ def write_generation(
         fill(partial)
         files = {path.name: _fingerprint(path) for path in sorted(partial.iterdir())}
         for path in partial.iterdir():
-            _flush(path)
+            flush_to_disk(path)
         manifest = {"sequence": sequence, "settings": dict(settings), "files": files}
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        _flush(partial / _MANIFEST)
-        _flush(partial)
+        flush_to_disk(partial / _MANIFEST)
+        flush_to_disk(partial)
         if target.is_dir():
             shutil.rmtree(target)
         else:
             target.unlink(missing_ok=True)
         partial.rename(target)
-        _flush(folder)
+        flush_to_disk(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -126,7 +126,7 @@ def _fingerprint(path: Path) -> list[Any]:
         return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-def _flush(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Make a file, or a folder's list of names, reach the disk."""
     if path.is_dir() and os.name == "nt":  # Windows flushes folders by itself and cannot open them
         return

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 from jiyi.analysis import as_vector
 from jiyi.config import DEFAULT, IndexConfig, SearchConfig, preset_named
 from jiyi.context import Context, ContextConfig, render_context
-from jiyi.errors import NotFoundError, StoreError
+from jiyi.derived import flush_to_disk
+from jiyi.errors import ModelError, NotFoundError, StoreError
 from jiyi.filters import Condition, Where, compile_where
 from jiyi.hits import Hits
 from jiyi.ledger import Durability
 from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name
+from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import Embedder
 from jiyi.models.registry import available_embedders, load_embedder
 from jiyi.query import build_query
@@ -36,6 +39,7 @@ Vector = Sequence[float] | NDArray[Any]
 _List = list
 
 _DEFAULT_EMBEDDER: Final = "default"
+_CONTEXT_SETTINGS: Final = frozenset(setting.name for setting in fields(ContextConfig))
 
 
 def open_engine(
@@ -80,14 +84,26 @@ def open_engine(
         raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
     if index_config is not None and not isinstance(index_config, IndexConfig):
         raise TypeError(f"index_config must be an IndexConfig, got {type(index_config).__name__}")
+    if not isinstance(read_only, bool):
+        raise TypeError(f"read_only must be True or False, got {read_only!r:.80}")
+    if path is None and read_only:
+        raise ValueError("a store in memory is empty when it is opened, so there is nothing to read; give a path")
+    if path is not None and not os.fspath(path):
+        raise ValueError("the path is empty; name a folder, or None to keep the store in memory")
     folder = None if path is None else Path(path)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file; a store is a folder")
+    unusable: str | None = None
     by_default = embedder == _DEFAULT_EMBEDDER if isinstance(embedder, str) else False
     if by_default and dim is not None:
         embedder = None
     elif isinstance(embedder, str):
-        embedder = load_embedder(available_embedders()[0] if by_default else embedder)
+        try:
+            embedder = load_embedder(available_embedders()[0] if by_default else embedder)
+        except ModelFilesError as error:
+            if not by_default:
+                raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
+            embedder, unusable = None, str(error)  # what needs no model still works
     elif embedder is not None and not isinstance(embedder, Embedder):
         raise TypeError(
             f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}"
@@ -103,6 +119,7 @@ def open_engine(
         memory_budget_bytes=memory_budget_mb * 2**20,
         index_config=index_config or IndexConfig(),
         adopt=by_default,
+        unusable=unusable,
     )
     return Engine(store, config or DEFAULT)
 
@@ -196,7 +213,7 @@ class Engine:
             StoreError: the store could not be written; nothing was stored.
         """
         self._store.check_writable("add_many")
-        if isinstance(memories, str | Mapping | Memory):
+        if isinstance(memories, str | Mapping | Memory) or not isinstance(memories, Iterable):
             raise TypeError(f"add_many takes a list of memories, got one {type(memories).__name__}; use add for one")
         items: list[Memory] = []
         for i, item in enumerate(memories):
@@ -253,6 +270,8 @@ class Engine:
     def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
         """Forget memories by id; return how many there were. Unknown ids are passed over."""
         self._store.check_writable("delete")
+        if not isinstance(ids, Iterable):
+            raise TypeError(f"delete takes an id or a list of ids, got {type(ids).__name__}")
         wanted = dict.fromkeys(checked_name(memory_id, "id") for memory_id in ([ids] if isinstance(ids, str) else ids))
         with self._store.writing():
             found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
@@ -420,11 +439,18 @@ class Engine:
         Args:
             messages: the conversation, oldest first: mappings or objects with role and content, or texts.
             namespace, where, now, preset, **overrides: see `search`.
-            config: slots, token budget, order and format.
+            config: slots, token budget, order and format; each can be given by name too (token_budget=400).
             count_tokens: counts the tokens of a text, instead of an estimate.
         """
         self._store.check_usable()
-        config = config or ContextConfig()
+        if config is not None and not isinstance(config, ContextConfig):
+            raise TypeError(
+                f"config must be a ContextConfig, got {type(config).__name__}; settings of the search go by name"
+            )
+        if "k" in overrides:
+            raise TypeError("build_context takes no k; max_memories says how many memories the text may hold")
+        own = {name: overrides.pop(name) for name in _CONTEXT_SETTINGS & overrides.keys()}
+        config = replace(config or ContextConfig(), **own)
         moment = utc_now() if now is None else to_datetime(now, "now")
         query = build_query(messages)
         settings = {"namespace": namespace, "now": moment, "preset": preset, **overrides}
@@ -470,16 +496,21 @@ class Engine:
         folder = Path(dest)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} exists and is not empty; name a new folder for the snapshot")
-        partial = folder.with_name(folder.name + ".partial")
+        partial: Path | None = None
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             self._store.ledger.copy_to(partial)
+            partial.chmod(0o777 & ~_umask())
             partial.replace(folder)
         except OSError as error:
             raise StoreError(
                 f"the snapshot to {folder} failed: {error}; choose a folder that can be written"
             ) from error
+        finally:
+            if partial is not None and partial.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+        flush_to_disk(folder.parent)
         return folder
 
     def verify(self) -> _List[str]:
@@ -548,6 +579,13 @@ def _in_namespace(namespace: str | None, where: Where | None) -> Condition:
         return condition
     checked_name(namespace, "namespace")
     return Condition(f"n.name = ? AND ({condition.sql})", (namespace, *condition.parameters))
+
+
+def _umask() -> int:
+    """What new files are not allowed, as this process has it; there is no way to read it without setting it."""
+    mask = os.umask(0o22)
+    os.umask(mask)
+    return mask
 
 
 def _checked_count(value: object, what: str) -> int:

@@ -61,7 +61,10 @@ class StoreLockedError(StoreError):
     def __init__(self, path: str, holder: str) -> None:
         self.path = path
         self.holder = holder
-        super().__init__(f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True")
+        super().__init__(
+            f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True "
+            "(commands that only read do so by themselves)"
+        )
 
 
 class ReadOnlyError(StoreError):
@@ -70,6 +73,10 @@ class ReadOnlyError(StoreError):
     def __init__(self, call: str) -> None:
         self.call = call
         super().__init__(f"{call}() writes, and this store is open read-only; open it without read_only=True")
+
+
+class ModelError(JiyiError):
+    """A model is needed that cannot be used: its files are missing or damaged. The cause is in `__cause__`."""
 
 
 class DimensionError(JiyiError, ValueError):

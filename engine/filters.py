@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from jiyi.memory import KINDS
 from jiyi.timestamps import to_datetime, to_microseconds
 
@@ -124,6 +126,8 @@ def _field(name: str, value: object, depth: int) -> Condition:
 def _test(field: _Field, value: object, depth: int) -> Condition:
     if depth > _DEEPEST:
         raise ValueError(f"the filter is nested deeper than {_DEEPEST} levels; write it flatter")
+    if isinstance(value, np.generic):
+        value = value.item()
     if not isinstance(value, Mapping):
         return field.equals(value)
     if not value:
@@ -135,7 +139,8 @@ def _test(field: _Field, value: object, depth: int) -> Condition:
                 raise TypeError(f"'in' on {field.name} takes a list of values, got {type(operand).__name__}")
             tests.append(field.among(list(operand)))
         elif operator in _COMPARISONS:
-            tests.append(field.compared(_COMPARISONS[operator], operand))
+            plain = operand.item() if isinstance(operand, np.generic) else operand
+            tests.append(field.compared(_COMPARISONS[operator], plain))
         elif operator == "exists":
             if not isinstance(operand, bool):
                 raise TypeError(f"'exists' on {field.name} takes True or False, got {operand!r:.80}")

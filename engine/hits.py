@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from jiyi.candidates import Candidates, Degraded, Query, Signal
+from jiyi.candidates import Candidates, Degraded, Ints, Query, Signal
 from jiyi.memory import Memory
 
 
@@ -49,6 +49,7 @@ class Hits(Sequence[Hit]):
         self._memories = memories
         self._positions = positions
         self._ids_of_blockers = ids_of_blockers
+        self._ranks: dict[str, Ints] = {}
         self.text = text
         self.timings_ms = dict(timings_ms)
         self.degraded: tuple[Degraded, ...] = candidates.degraded
@@ -96,7 +97,7 @@ class Hits(Sequence[Hit]):
     def _factors(self, position: int) -> dict[str, Any]:
         candidates = self._candidates
         factors: dict[str, Any] = {
-            "signals": {signal.name: _of(signal, position) for signal in candidates.signals},
+            "signals": {signal.name: self._of(signal, position) for signal in candidates.signals},
             "relevance": float(candidates.relevance[position]),
             "lent": _number(candidates.lent[position]),
         }
@@ -104,7 +105,7 @@ class Hits(Sequence[Hit]):
             factors["recency"] = float(candidates.recency[position])
             factors["age_s"] = float(candidates.age_s[position])
         if candidates.reranked:
-            factors["reranked"] = {signal.name: _of(signal, position) for signal in candidates.reranked}
+            factors["reranked"] = {signal.name: self._of(signal, position) for signal in candidates.reranked}
         if len(candidates.mmr) and candidates.mmr[position] == candidates.mmr[position]:
             blocker = int(candidates.blocker[position])
             factors["mmr"] = {
@@ -113,6 +114,17 @@ class Hits(Sequence[Hit]):
                 "because_of": self._ids_of_blockers.get(blocker),
             }
         return factors
+
+    def _of(self, signal: Signal, position: int) -> dict[str, Any]:
+        ranks = self._ranks.get(signal.name)
+        if ranks is None:  # sorted once for all hits, and only when somebody asks
+            ranks = self._ranks[signal.name] = signal.ranks()
+        return {
+            "raw": float(signal.raw[position]) if signal.scored[position] else None,
+            "rank": int(ranks[position]) or None,
+            "normalized": float(signal.normalized[position]),
+            "weight": signal.weight,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole answer as a JSON object."""
@@ -140,12 +152,3 @@ class Hits(Sequence[Hit]):
 
 def _number(value: float) -> float | None:
     return None if value != value else float(value)
-
-
-def _of(signal: Signal, position: int) -> dict[str, Any]:
-    return {
-        "raw": float(signal.raw[position]) if signal.scored[position] else None,
-        "rank": int(signal.rank[position]) or None,
-        "normalized": float(signal.normalized[position]),
-        "weight": signal.weight,
-    }

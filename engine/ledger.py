@@ -23,6 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from jiyi.derived import flush_to_disk
 from jiyi.errors import ClosedError, StoreError, StoreVersionError
 from jiyi.memory import KINDS, Memory
 from jiyi.timestamps import from_microseconds, to_microseconds
@@ -185,9 +186,11 @@ def _store_errors(doing: str) -> Iterator[None]:
             raise ClosedError from error
         raise StoreError(f"{doing} failed: {error}") from error
     except sqlite3.Error as error:
-        raise StoreError(
-            f"{doing} failed: {error}; free space and permissions of the folder are worth a look"
-        ) from error
+        if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            advice = "the ledger is damaged: verify() lists what is, and a snapshot or export can be put in its place"
+        else:
+            advice = "free space and permissions of the folder are worth a look"
+        raise StoreError(f"{doing} failed: {error}; {advice}") from error
 
 
 class Ledger:
@@ -229,7 +232,7 @@ class Ledger:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         else:
             mode = "ro" if self.read_only else "rwc"
-            connection = self._connect_file(f"?mode={mode}")
+            connection = self._connect_file(self.path, f"?mode={mode}")
             if self.read_only:
                 try:
                     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -237,7 +240,7 @@ class Ledger:
                     # A read-only mount has no room for the log's index; nobody can be writing there either.
                     connection.close()
                     self._refuse_unfinished_log(self.path)
-                    connection = self._connect_file("?immutable=1")
+                    connection = self._connect_file(self.path, "?immutable=1")
             else:
                 # Six vectors of 256 floats a page, instead of two and an overflow.
                 connection.execute("PRAGMA page_size = 8192")
@@ -257,9 +260,9 @@ class Ledger:
                 "over; open the store once for writing, or copy the folder to where it can be written"
             )
 
-    def _connect_file(self, query: str) -> sqlite3.Connection:
-        assert self.path is not None
-        uri = self.path.resolve().as_uri() + query
+    @staticmethod
+    def _connect_file(path: Path, query: str) -> sqlite3.Connection:
+        uri = path.resolve().as_uri() + query
         return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
 
     @contextmanager
@@ -308,11 +311,6 @@ class Ledger:
         """Return what the store says of itself: format, analyser, embedder, dimension, sequence."""
         with self.reading() as connection:
             return dict(connection.execute("SELECT key, value FROM manifest").fetchall())
-
-    def set_manifest(self, entries: dict[str, Any]) -> None:
-        """Put entries into the manifest, in one transaction."""
-        with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", list(entries.items()))
 
     def data_version(self) -> int:
         """Return a number that changes whenever another process has committed."""
@@ -469,6 +467,7 @@ class Ledger:
                 source.backup(target, pages=4096)
             finally:
                 target.close()
+        flush_to_disk(folder / FILE_NAME)
 
     # ----------------------------------------------------------------------------------------------- reading
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
+
 from jiyi.ids import new_id
 from jiyi.timestamps import to_datetime, to_text, utc_now
 
@@ -61,6 +63,8 @@ def _checked_metadata(value: object) -> dict[str, Any]:
     def copied(item: object, depth: int, path: str) -> Any:
         if depth > _DEEPEST_METADATA:
             raise ValueError(f"metadata is nested deeper than {_DEEPEST_METADATA} levels; flatten it")
+        if isinstance(item, np.generic):
+            item = item.item()
         if item is None or isinstance(item, bool):
             return item
         if isinstance(item, str):
@@ -94,7 +98,7 @@ def _checked_metadata(value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One memory. Immutable; every field is checked and brought to one form when it is made.
+    """One memory. Its fields cannot be set; each is checked and brought to one form when it is made.
 
     Args:
         text: What is remembered. The only field without a default.

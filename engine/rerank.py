@@ -26,7 +26,7 @@ T = TypeVar("T")
 Field = str | Callable[[Any], Any]
 
 # Where the fields are looked for when not told: the first that is there counts.
-_TEXT_FIELDS: Final = ("text", "content", "memory.text")
+_TEXT_FIELDS: Final = ("text", "content", "page_content", "memory.text")
 _TIMESTAMP_FIELDS: Final = ("timestamp", "metadata.timestamp", "memory.timestamp")
 _ID_FIELDS: Final = ("id", "memory.id")
 _MISSING: Final = object()

@@ -232,6 +232,8 @@ def _vector(
     if store.mismatch is not None:
         return None, [("dense", str(store.mismatch))]
     embedder = store.embedder
+    if embedder is None and store.unusable is not None:
+        return None, [("dense", f"{store.unusable}; only keywords were searched")]
     if embedder is None:
         source = "the caller" if store.model == EXTERNAL else repr(store.model)
         return None, [

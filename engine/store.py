@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from jiyi.analysis import analyse
 from jiyi.config import IndexConfig
-from jiyi.errors import ClosedError, DimensionError, ForkedError, ModelMismatchError, ReadOnlyError, StoreError
+from jiyi.errors import (
+    ClosedError,
+    DimensionError,
+    ForkedError,
+    ModelError,
+    ModelMismatchError,
+    ReadOnlyError,
+    StoreError,
+)
 from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, Written, column_row
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
@@ -45,6 +53,7 @@ class Store:
         read_only, durability: see `Ledger`.
         memory_budget_bytes: partitions above it are unloaded, least recently used first (never the one in use).
         index_config: when and how indexes are built.
+        unusable: why the embedder that there should be cannot be used: searches go on by words, adding is refused.
         adopt: the embedder was not asked for by name: a store of external vectors does without it.
     """
 
@@ -59,10 +68,12 @@ class Store:
         memory_budget_bytes: float,
         index_config: IndexConfig,
         adopt: bool = False,
+        unusable: str | None = None,
     ) -> None:
         self.folder = folder
         self.read_only = read_only
         self.embedder = embedder
+        self.unusable = unusable
         self.table = embedder if isinstance(embedder, TokenTable) else None
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
@@ -200,6 +211,8 @@ class Store:
         """
         if not memories:
             return
+        if self.unusable is not None and self.model != EXTERNAL and any(vector is None for vector in vectors):
+            raise ModelError(f"memories cannot be embedded: {self.unusable}; give vectors, or open with embedder=None")
         if self.mismatch is not None and any(vector is None for vector in vectors):
             raise self.mismatch
         embedder = None if self.mismatch is not None else self.embedder

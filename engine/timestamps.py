@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 TimeLike = datetime | str | float | int
@@ -20,8 +20,8 @@ def to_datetime(value: object, field: str = "timestamp") -> datetime:
     """Return `value` as an aware datetime in UTC.
 
     Args:
-        value: A datetime (naive ones are UTC), ISO 8601 text ("2026-03-02T09:30:00Z", "2026-03-02"), or epoch
-            seconds.
+        value: A datetime (naive ones are UTC), a date (its midnight), ISO 8601 text ("2026-03-02T09:30:00Z",
+            "2026-03-02"), or epoch seconds.
         field: What the value is called in error messages.
 
     Raises:
@@ -36,6 +36,8 @@ def to_datetime(value: object, field: str = "timestamp") -> datetime:
             return value.astimezone(UTC)
         except OverflowError:
             raise ValueError(f"{field} {value} is outside the years 1 to 9999 in UTC") from None
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, str):
         try:
             parsed = datetime.fromisoformat(value.strip())
@@ -72,11 +74,6 @@ def to_microseconds(value: datetime) -> int:
 def from_microseconds(microseconds: int) -> datetime:
     """Return microseconds since the epoch as an aware datetime in UTC (the inverse of `to_microseconds`)."""
     return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def from_seconds(seconds: float) -> datetime:
-    """Return epoch seconds as an aware datetime in UTC (the inverse of `to_seconds`)."""
-    return _EPOCH + timedelta(seconds=seconds)
 
 
 def to_text(value: datetime) -> str:

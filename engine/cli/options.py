@@ -97,12 +97,11 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def text_of(value: str, what: str) -> str:
-    """Return a text of the command line, or refuse it if its bytes were no UTF-8."""
+    """Return a text of the command line as UTF-8, whatever the locale; refuse it if its bytes are none."""
     try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
+        return os.fsencode(value).decode("utf-8")
+    except UnicodeError:
         raise UsageError(f"{what} is not UTF-8; check the terminal's encoding") from None
-    return value
 
 
 def _json_object(text: str) -> dict[str, Any]:

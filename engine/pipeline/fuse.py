@@ -35,7 +35,7 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
     if total and len(candidates):
         shares = np.array(weights)
         if config.fusion == "rrf":
-            places = np.stack([signal.rank for signal in signals])
+            places = np.stack([signal.ranks() for signal in signals])
             relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
         else:
             relevance = weighted_sum(np.stack([signal.normalized for signal in signals]), shares)

@@ -102,7 +102,9 @@ def _fused(candidates: Candidates, query: Query, signals: tuple[Signal, ...]) ->
     positions = np.flatnonzero(scored)
     first = minmax(np.ascontiguousarray(candidates.score[positions])) if len(positions) else np.empty(0)
     if config.rerank_fusion == "rrf":
-        places = np.stack([ranks(candidates.score, scored)[positions], *(signal.rank[positions] for signal in signals)])
+        places = np.stack(
+            [ranks(candidates.score, scored)[positions], *(signal.ranks()[positions] for signal in signals)]
+        )
         fused = rrf_scores(places, k=config.rrf_k) * (config.rrf_k + 1) / len(places)
     else:
         share = config.rerank_weight / len(signals)

@@ -249,7 +249,7 @@ class TestIngest:
             (b'{"text": "a", "vector": [1, 1e999]}', "NaN or infinity"),
             (b'{"text": "a", "vector": [1e300]}', "NaN or infinity"),
             (b'{"text": "a", "vector": [[1, 2]]}', "one-dimensional"),
-            (b'{"text": "a", "vector": {}}', "list of numbers"),
+            (b'{"text": "a", "vector": {}}', "must be numbers"),
             (b'{"text": "a", "vector": []}', "not empty"),
         ],
     )

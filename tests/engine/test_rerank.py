@@ -410,7 +410,7 @@ def test_settings_out_of_range(settings: dict[str, Any], error: type[Exception],
 @pytest.mark.parametrize(
     ("second", "error", "said"),
     [
-        ({"id": "b"}, ValueError, "item 1 \\(dict\\) has no text or content or memory.text; say where"),
+        ({"id": "b"}, ValueError, "item 1 \\(dict\\) has no text or content or page_content or memory.text; say where"),
         ({"text": b"tea"}, TypeError, "the text of item 1 is bytes; it must be text \\(decode bytes first\\)"),
         (
             {"text": "tea", "timestamp": 1_774_267_200_000},

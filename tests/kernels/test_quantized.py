@@ -59,7 +59,7 @@ def test_bad_input() -> None:
     query, eligible = np.ones(8, np.float32), np.ones(4, np.uint8)
     with pytest.raises(ValueError, match="dimension 3, allowed is 8"):
         quantized_top_k(codes, scales, vectors, np.ones(3, np.float32), eligible, 2)
-    with pytest.raises(ValueError, match="(?i)nan"):
+    with pytest.raises(ValueError, match=r"(?i)nan"):
         quantized_top_k(codes, scales, vectors, np.full(8, np.nan, np.float32), eligible, 2)
     with pytest.raises(ValueError, match="eligible"):
         quantized_top_k(codes, scales, vectors, query, eligible[:2], 2)
