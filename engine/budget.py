@@ -22,8 +22,6 @@ def estimate_tokens(text: str) -> int:
     end of what common tokenizers need for Chinese and for English prose. Code, and scripts that tokenizers cut finely,
     may need up to twice as many; pass your model's own counter where the budget is tight.
 
-    Examples
-    --------
     >>> estimate_tokens("周末喜欢去徒步"), estimate_tokens("likes hiking"), estimate_tokens("")
     (7, 3, 0)
     """
@@ -34,12 +32,9 @@ def estimate_tokens(text: str) -> int:
 def checked_counter(count_tokens: Callable[[str], int] | None) -> Callable[[str], int]:
     """Return the caller's counter with its answers checked, or `estimate_tokens` for None.
 
-    Raises
-    ------
-    TypeError
-        At once if it cannot be called; when it counts, if it returns anything but a whole number.
-    ValueError
-        When it counts, if it returns a number below 0.
+    Raises:
+        TypeError: At once if it cannot be called; when it counts, if it returns anything but a whole number.
+        ValueError: When it counts, if it returns a number below 0.
     """
     if count_tokens is None:
         return estimate_tokens

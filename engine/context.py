@@ -47,25 +47,18 @@ class Note:
 class ContextConfig:
     """What `build_context` puts into a prompt.
 
-    Parameters
-    ----------
-    max_memories : int
-        Search hits at most, from 0.
-    archival_slots : int
-        Memories of who the user is at most, from 0; they have these slots for themselves and stand first.
-    token_budget : int
-        Tokens that the whole text may cost, frame included, from 0.
-    order : {"relevance", "time"}
-        The hits' order in the text: best first, or oldest first. What is chosen does not depend on it.
-    format : {"markdown", "xml", "json"} or callable
-        A function takes the sequence of `Note` and returns the text; `Note.text` is safe to put on a line.
-    include_dates : bool
-        Whether each line says when it happened.
+    Args:
+        max_memories: Search hits at most, from 0.
+        archival_slots: Memories of who the user is at most, from 0; they have these slots for themselves and
+            stand first.
+        token_budget: Tokens that the whole text may cost, frame included, from 0.
+        order: The hits' order in the text: best first, or oldest first. What is chosen does not depend on it.
+        format: A function takes the sequence of `Note` and returns the text; `Note.text` is safe to put on a
+            line.
+        include_dates: Whether each line says when it happened.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the field, what was got and what is allowed.
+    Raises:
+        TypeError, ValueError: Naming the field, what was got and what is allowed.
     """
 
     max_memories: int = 5
@@ -143,28 +136,20 @@ def render_context(
     archival ones, and its hit's place goes to the next hit. A memory that does not fit the budget is left out, and the
     next, which may be shorter, is tried in its place. Same input, same text.
 
-    Parameters
-    ----------
-    hits, archival : sequence of Memory
-        Best first. More than there are slots may be given: the rest fill in for those that do not fit.
-    now : datetime, str or float
-        What ages are counted from, in calendar days of UTC.
-    config : ContextConfig, optional
-    count_tokens : callable, optional
-        Counts the tokens of a text; `jiyi.budget.estimate_tokens` when left out.
+    Args:
+        hits, archival: Best first. More than there are slots may be given: the rest fill in for those that do
+            not fit.
+        now: What ages are counted from, in calendar days of UTC.
+        config:
+        count_tokens: Counts the tokens of a text; `jiyi.budget.estimate_tokens` when left out.
 
-    Returns
-    -------
-    Context
-        Its text is empty, and costs nothing, when no memory fits.
+    Returns:
+        Context: Its text is empty, and costs nothing, when no memory fits.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else than memories, a counter that does not count, a format function that returns no text.
+    Raises:
+        TypeError, ValueError: For anything else than memories, a counter that does not count, a format
+            function that returns no text.
 
-    Notes
-    -----
     One rendering and one count of the text for each memory that is tried: O(n · budget).
     """
     config = ContextConfig() if config is None else config
@@ -328,8 +313,6 @@ def is_chinese(text: str) -> bool:
 def relative_age(then: datetime, now: datetime, *, chinese: bool) -> str:
     """Say how long ago a day was, in calendar days, weeks, months and years of UTC, rounded down.
 
-    Examples
-    --------
     >>> from datetime import datetime, UTC
     >>> relative_age(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 23, tzinfo=UTC), chinese=True)
     '3 周前'

@@ -13,8 +13,6 @@ from collections.abc import Collection, Sequence
 def recall_at(k: int, relevant: Collection[str], ranked: Sequence[str]) -> float:
     """Return |relevant in the first k| / |relevant|.
 
-    Examples
-    --------
     >>> recall_at(2, ["a", "b"], ["a", "c", "b"])
     0.5
     """
@@ -27,8 +25,6 @@ def ndcg_at(k: int, relevant: Collection[str], ranked: Sequence[str]) -> float:
 
     Σ 1/log₂(rank + 1) over the relevant among the first k, over the same sum for ranks 1 … min(k, |relevant|).
 
-    Examples
-    --------
     >>> round(ndcg_at(10, ["a"], ["b", "a"]), 4)
     0.6309
     """
@@ -42,8 +38,6 @@ def ndcg_at(k: int, relevant: Collection[str], ranked: Sequence[str]) -> float:
 def reciprocal_rank_at(k: int, relevant: Collection[str], ranked: Sequence[str]) -> float:
     """Return 1 / rank of the first relevant id among the first k, 0 if there is none.
 
-    Examples
-    --------
     >>> reciprocal_rank_at(10, ["a"], ["b", "a"])
     0.5
     """

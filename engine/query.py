@@ -59,31 +59,22 @@ class _Said(NamedTuple):
 def build_query(messages: Iterable[Any], *, last: int = 3, max_chars: int = 2000) -> BuiltQuery:
     """Build the query for a search from the last messages.
 
-    Parameters
-    ----------
-    messages : iterable
-        The conversation, oldest first. Each is a mapping or an object with `role` and `content`, or a text (then it
-        is the user's). Content is text, None, or a list of parts as OpenAI and Anthropic hold it, of which the text
-        counts. Messages of other roles than user and assistant (system, tool, …) are passed over.
-    last : int
-        How many messages of user and assistant with text are looked at, from 1.
-    max_chars : int
-        How long the query may get, in characters, from 1: its last ones are kept.
+    Args:
+        messages: The conversation, oldest first. Each is a mapping or an object with `role` and `content`, or
+            a text (then it is the user's). Content is text, None, or a list of parts as OpenAI and Anthropic
+            hold it, of which the text counts. Messages of other roles than user and assistant (system, tool,
+            …) are passed over.
+        last: How many messages of user and assistant with text are looked at, from 1.
+        max_chars: How long the query may get, in characters, from 1: its last ones are kept.
 
-    Returns
-    -------
-    BuiltQuery
-        Its text is the kept messages, one a line, without filler clauses around them ("Sure! …") and without the
-        words that announced a change of topic. It is never empty if any message had text: where all are fillers, it
-        is the user's last one.
+    Returns:
+        BuiltQuery: Its text is the kept messages, one a line, without filler clauses around them ("Sure! …")
+            and without the words that announced a change of topic. It is never empty if any message had text:
+            where all are fillers, it is the user's last one.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else than such messages, naming the message.
+    Raises:
+        TypeError, ValueError: For anything else than such messages, naming the message.
 
-    Examples
-    --------
     >>> build_query(["Redis 集群怎么配置？", "好的", "换个话题，周末去哪里徒步？"]).text
     '周末去哪里徒步？'
     >>> build_query(["Tell me about Redis", "ok", "sure", "thanks", "does it cluster?"]).text

@@ -36,23 +36,16 @@ _MISSING: Final = object()
 class RerankerConfig:
     """The first seed's settings, with its defaults.
 
-    Parameters
-    ----------
-    recency_weight : float
-        Share of recency in the blend, 0 (relevance only) to 1 (time only).
-    half_life_s : float
-        Age in seconds at which recency is one half, above 0. Seven days.
-    mmr_lambda : float
-        0 (only diversity) to 1 (only the blended score).
-    mmr_candidate_window : int
-        How many of the best MMR chooses from, from 1. No more than these ever come back.
-    max_results : int
-        How many come back, from 1.
+    Args:
+        recency_weight: Share of recency in the blend, 0 (relevance only) to 1 (time only).
+        half_life_s: Age in seconds at which recency is one half, above 0. Seven days.
+        mmr_lambda: 0 (only diversity) to 1 (only the blended score).
+        mmr_candidate_window: How many of the best MMR chooses from, from 1. No more than these ever come
+            back.
+        max_results: How many come back, from 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the setting, what was got and what is allowed.
+    Raises:
+        TypeError, ValueError: Naming the setting, what was got and what is allowed.
     """
 
     recency_weight: float = 0.1
@@ -125,16 +118,13 @@ class DefaultReranker:
     The first seed's `DefaultReranker`: raw Jaccard over token sets; blended = jaccard·(1−w) + recency·w if w > 0; a
     stable sort; the best `mmr_candidate_window`; greedy MMR over these with pairwise Jaccard; `max_results`.
 
-    Parameters
-    ----------
-    config : RerankerConfig, optional
-    text, timestamp, id : str or callable, optional
-        Where an item keeps these: the name of a key or attribute, with dots for nested ones ("metadata.created"), or
-        a function that takes the item. Left out: `text` or `content`; `timestamp`, also under `metadata`; `id`. Of a
-        search `Hit`, those of its memory. An item that is a text is its own text.
+    Args:
+        config: The settings; the first seed's when left out.
+        text, timestamp, id: Where an item keeps these: the name of a key or attribute, with dots for nested
+            ones ("metadata.created"), or a function that takes the item. Left out: `text` or `content`;
+            `timestamp`, also under `metadata`; `id`. Of a search `Hit`, those of its memory. An item that is
+            a text is its own text.
 
-    Notes
-    -----
     - A time is a datetime (naive is UTC), ISO 8601 text or epoch *seconds*; a number over 1e11 is refused as
       milliseconds. A time in the future counts as now. An item without a time (or with None) is as old as can be: its
       recency is 0, so that freshness never speaks for it.
@@ -142,8 +132,6 @@ class DefaultReranker:
       None) are all different.
     - Ties go to the earlier item. Nothing is modified; the same objects come back.
 
-    Examples
-    --------
     >>> reranker = DefaultReranker(RerankerConfig(recency_weight=0.0, mmr_lambda=0.6, max_results=2))
     >>> items = [
     ...     {"id": "ts2", "text": "building TypeScript backend API using Express framework"},
@@ -172,18 +160,13 @@ class DefaultReranker:
     def rerank(self, query: str, items: Iterable[T], *, now: TimeLike | None = None) -> list[T]:
         """Return the best items in their new order, the caller's own objects. None or one come back as they are.
 
-        Parameters
-        ----------
-        query : str
-        items : iterable
-            Memories, mappings, or objects, best first where that matters (ties go to the earlier).
-        now : datetime, str or float, optional
-            What ages are counted from.
+        Args:
+            query: What the items are ranked for.
+            items: Memories, mappings, or objects, best first where that matters (ties go to the earlier).
+            now: What ages are counted from.
 
-        Raises
-        ------
-        TypeError, ValueError
-            For an item without a text, or a time that is none, naming the item.
+        Raises:
+            TypeError, ValueError: For an item without a text, or a time that is none, naming the item.
         """
         given = _listed(query, items)
         if len(given) <= 1:
