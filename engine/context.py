@@ -140,7 +140,7 @@ def render_context(
         hits, archival: Best first. More than there are slots may be given: the rest fill in for those that do
             not fit.
         now: What ages are counted from, in calendar days of UTC.
-        config:
+        config: Slots, budget, order and format; the defaults when left out.
         count_tokens: Counts the tokens of a text; `jiyi.budget.estimate_tokens` when left out.
 
     Returns:
