@@ -84,6 +84,9 @@ def _remembered(page: Page, engine: Engine, data: DemoData, seconds: float) -> N
 
 def _questions(page: Page, engine: Engine, data: DemoData) -> None:
     page.heading("Questions, in either language about either")
+    page.line(
+        "Chosen because they go well; `jiyi eval` scores all 26 of the demo's questions, and some find nothing of use."
+    )
     for query in QUESTIONS:
         page.line(page.styled("? ", "cyan") + page.styled(query, "bold"))
         for hit in engine.search(query, namespace=NAMESPACE, k=2, now=data.now):

@@ -12,7 +12,7 @@ from jiyi.kernels.fusion import rrf_scores, weighted_sum
 from jiyi.kernels.normalize import minmax, rank_scores, zscore
 
 _NORMALIZERS = {"minmax": minmax, "zscore": zscore, "rank": rank_scores}
-# Tokens from which on a turn is long enough to be an answer. LoCoMo's recall@10 is the same for 1, 4, 8 and 12.
+# Tokens from which on a turn is long enough to be an answer. LoCoMo's recall@10 was within 0.2 for 1, 4, 8 and 12.
 _FULL_LENGTH = 8
 
 

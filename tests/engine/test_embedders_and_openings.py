@@ -1,5 +1,6 @@
 """What an embedder of the user's, a damaged model or an odd opening may not do."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import jiyi
+from jiyi.candidates import Signal
 from jiyi.models.files import ModelFilesError
 
 
@@ -130,3 +132,33 @@ def test_numbers_of_numpy_are_numbers() -> None:
     with jiyi.open(embedder=None) as engine:
         engine.add("tea", metadata={"cups": np.int64(2), "warmth": np.float32(0.5)})
         assert engine.count(where={"metadata.cups": np.int64(2), "metadata.warmth": {"lt": np.float64(1)}}) == 1
+
+
+@pytest.mark.parametrize("damage", ["tokens = X'FFFFFFFF'", "session = X'C0ED34'", "terms = X'00'", "vector = X'0000'"])
+def test_damaged_columns_end_in_an_error_that_names_verify(tmp_path: Path, damage: str) -> None:
+    with jiyi.open(tmp_path / "store") as engine:
+        engine.add_many(["Redis cluster", "green tea"])
+    with sqlite3.connect(tmp_path / "store" / "ledger.sqlite") as ledger:
+        ledger.execute(f"UPDATE columns SET {damage} WHERE key = (SELECT min(key) FROM columns)")
+    ledger.close()
+    with jiyi.open(tmp_path / "store") as engine:
+        with pytest.raises(jiyi.StoreError, match="verify"):
+            engine.search("redis")
+        assert any("columns" in line for line in engine.verify())
+
+
+def test_ranks_are_sorted_once_for_all_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts: list[str] = []
+    original = Signal.ranks
+
+    def counted(self: Signal) -> Any:
+        sorts.append(self.name)
+        return original(self)
+
+    monkeypatch.setattr(Signal, "ranks", counted)
+    with jiyi.open(embedder=None) as engine:
+        engine.add_many([f"redis note {i}" for i in range(50)])
+        hits = engine.search("redis", k=40)
+        assert sorts == []
+        assert len(list(hits)) == 40
+    assert sorts == ["keyword"]
