@@ -173,8 +173,8 @@ class IndexConfig:
     dense_rows, keyword_rows: from so many rows on a namespace gets an hnswlib graph, a Tantivy index. A search
     uses them when at least that many rows pass its filter. Below, the exact plans miss nothing. Where speed crosses
     over has been measured at one size only: at 20,000 rows a graph with recall@10 0.99 answered in 3.8 ms, the exact
-    scan in 2.9 (benches/test_graph.py). Both defaults are choices for recall, not measured crossovers: a graph may well be
-    quicker from some 50,000 rows on.
+    scan in 2.9 (benches/test_graph.py). Both defaults are choices for recall, not measured crossovers: a graph may
+    well be quicker from some 50,000 rows on.
     graph_links (M), graph_build_width (ef_construction), graph_search_width (ef): hnswlib's parameters.
     rebuild_fraction: an index is built again when so large a share of its memories died or is not in it.
     """
