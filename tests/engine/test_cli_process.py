@@ -96,7 +96,12 @@ def ingest(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     terminal, its_end = os.openpty()
     argv = [*JIYI, "ingest", "-", "--store", tmp_path, "--embedder", "none"]
     environment = {**os.environ, "TERM": "xterm"}
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=its_end, env=environment)
+    # A shell starts what it puts in the background with Ctrl-C ignored, and children inherit that: not this one.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=its_end, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     os.close(its_end)
     yield process, terminal
     process.kill()
