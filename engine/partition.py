@@ -126,6 +126,8 @@ class View:
     code_scales: NDArray[np.float32]
     has_vector: NDArray[np.uint8]
     """1 for rows whose vector has a direction."""
+    all_have_vectors: bool
+    """Whether that is every row, dead ones included."""
     n_unembedded: int
     """How many live rows were stored without a vector (one of nothing but zeros is a vector)."""
     term_indptr: NDArray[np.int64]
@@ -236,6 +238,7 @@ class Partition:
         self._n_live = 0
         self._live_length = 0
         self._expiring = False
+        self._all_have_vectors = dim is not None
         self._n_base = 0
         self._base_live = self._live
         self._base_has_dead = False
@@ -318,6 +321,7 @@ class Partition:
             self._codes.extend(codes)
             self._code_scales.extend(scales)
             self._has_vector.extend(nonzero)
+            self._all_have_vectors = self._all_have_vectors and bool(nonzero.all())
             self._unembedded.extend(np.array([vector is None for vector in part], dtype=np.uint8))
 
     def _extend_terms(self, rows: Rows) -> None:
@@ -372,6 +376,7 @@ class Partition:
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),
             has_vector=self._has_vector.shown(),
+            all_have_vectors=self._all_have_vectors,
             n_unembedded=int(np.count_nonzero(self._live & self._unembedded.shown())),
             term_indptr=self._term_indptr.shown(),
             term_ids=self._term_ids.shown(),

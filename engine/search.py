@@ -208,7 +208,7 @@ def _tokens(store: Store, view: View, terms: QueryTerms) -> tuple[NDArray[np.uin
     if table is None:
         return np.empty(0, dtype=np.uint32), np.empty(0)
     _, rows = table.token_rows([terms.content])
-    tokens = np.unique(rows)
+    tokens = np.array(sorted(set(rows.tolist())), dtype=np.uint32)
     counts = np.minimum(view.token_frequencies(tokens), view.n_live)
     return tokens, idf(counts, view.n_live) * table.weights[tokens]
 

@@ -154,8 +154,14 @@ _DATES: Final = (
 )
 
 
+# What every date holds. Most queries hold neither, and six patterns need not look.
+_DIGIT_OR_MONTH: Final = re.compile(rf"\d|{_MONTH_NAME}")
+
+
 def query_date_terms(folded: str) -> set[int]:
     """Return the date terms that a folded query names ("8 May 2023", "2023-05-08", "5月8日", "2023年")."""
+    if _DIGIT_OR_MONTH.search(folded) is None:
+        return set()
     parts: set[str] = set()
     for pattern in _DATES:
         for match in pattern.finditer(folded):

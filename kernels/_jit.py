@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from llvmlite import ir
 from numba import float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64
-from numba.core import caching, serialize
+from numba.core import caching, cgutils, serialize
+from numba.extending import intrinsic
 
 __all__ = [
     "compile_all",
@@ -34,6 +36,7 @@ __all__ = [
     "int64",
     "jit",
     "jit_sum",
+    "prefetch",
     "reads",
     "uint8",
     "uint16",
@@ -73,6 +76,32 @@ def jit(*signatures: tuple[Any, ...]) -> Callable[[F], F]:
 def jit_sum(*signatures: tuple[Any, ...]) -> Callable[[F], F]:
     """Compile a kernel whose inner loop is a sum of products, which may be reordered and fused to vectorise."""
     return _decorator(signatures, fastmath={"reassoc", "contract"})
+
+
+@intrinsic
+def _prefetch(_typing: Any, array: Any, row: Any, column: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0])
+        shape, strides = (cgutils.unpack_tuple(builder, part, 2) for part in (data.shape, data.strides))
+        item = cgutils.get_item_pointer2(context, builder, data.data, shape, strides, "C", arguments[1:])
+        address = builder.bitcast(item, ir.IntType(8).as_pointer())
+        word = ir.IntType(32)
+        # The name without a suffix is brought up to date by every version of LLVM.
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [address.type, word, word, word]), "llvm.prefetch"
+        )
+        builder.call(function, [address, word(0), word(3), word(1)])  # for reading, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), generate
+
+
+@numba.njit(nogil=True)
+def prefetch(array: Any, row: Any) -> None:
+    """Ask for a row of a C-contiguous table ahead of its use: rows picked here and there come from main memory."""
+    step = 64 // array.itemsize
+    for column in range(0, array.shape[1], step):
+        _prefetch(array, row, column)
 
 
 def compile_all() -> int:

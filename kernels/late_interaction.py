@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import float32, float64, int8, int64, jit, jit_sum, reads, uint8, uint32, writes
+from jiyi.kernels._jit import float32, float64, int8, int64, jit, jit_sum, prefetch, reads, uint8, uint32, writes
 from jiyi.kernels._numbering import home_slot, number_distinct, table_bits
+
+# Table rows to ask for ahead of the one in work: a row takes about a third as long to work on as to come from memory.
+_AHEAD = 6
 
 
 def max_sim(
@@ -134,6 +137,8 @@ def _max_sim_kernel(
     similarities = np.empty((count, q), np.float32)
     buffer = np.empty(d, np.float32)
     for number in range(count):
+        if number + _AHEAD < count:
+            prefetch(table, np.int64(distinct[number + _AHEAD]))
         token = np.int64(distinct[number])
         _similarities(query_vectors, table, inverse_norms, token, buffer, similarities[number])
 

@@ -33,7 +33,7 @@ def minmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @jit()
-def _scale(x: Any, y: Any, constant: Any) -> Any:
+def scale_to_unit(x: Any, y: Any, constant: Any) -> Any:
     """Fill y with x scaled to [0, 1], or with `constant` when x does not vary; −1, or the first index not finite."""
     low, high = np.inf, -np.inf
     for i in range(len(x)):
@@ -56,7 +56,7 @@ def _scale(x: Any, y: Any, constant: Any) -> Any:
 
 @jit((reads(float64), writes(float64)))
 def _minmax_kernel(x: Any, y: Any) -> Any:
-    return _scale(x, y, 1.0)
+    return scale_to_unit(x, y, 1.0)
 
 
 def zscore(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -83,7 +83,7 @@ def zscore(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @jit((reads(float64), writes(float64)))
 def _zscore_kernel(x: Any, y: Any) -> Any:
-    bad = _scale(x, y, 0.0)
+    bad = scale_to_unit(x, y, 0.0)
     if bad >= 0 or len(y) == 0:
         return bad
     mean = 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import jiyi
-from jiyi.cli import demo, evaluate, ingest, records, search, upkeep
+from jiyi.cli import demo, evaluate, ingest, models, records, search, upkeep
 from jiyi.cli.errors import CommandError, UsageError
 from jiyi.errors import JiyiError
 from jiyi.models.files import ModelFilesError
@@ -21,7 +21,7 @@ _FAILED: Final = 1
 _WRONG_USAGE: Final = 2
 _INTERRUPTED: Final = 130
 
-_GROUPS: Final = (demo, ingest, search, records, upkeep, evaluate)
+_GROUPS: Final = (demo, ingest, search, records, upkeep, evaluate, models)
 
 
 class _Parser(argparse.ArgumentParser):

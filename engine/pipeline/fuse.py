@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from jiyi.candidates import Candidates, Floats, Ints, Query, Signal, best_first
+from jiyi.candidates import Candidates, Floats, Query, Signal, best_first
 from jiyi.config import Normalization
-from jiyi.kernels.fusion import rrf_scores, weighted_sum
+from jiyi.kernels.fusion import minmax_weighted_sum, rrf_scores, weighted_sum
+from jiyi.kernels.lending import lent_by_previous
 from jiyi.kernels.normalize import minmax, rank_scores, zscore
 
 _NORMALIZERS = {"minmax": minmax, "zscore": zscore, "rank": rank_scores}
@@ -27,38 +29,34 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
     wanted = [getattr(config, f"{signal.name}_weight") if signal.scored.any() else 0.0 for signal in candidates.signals]
     total = sum(wanted)
     weights = [weight / total if total else 0.0 for weight in wanted]
-    signals = tuple(
-        replace(signal, normalized=normalized(signal, config.normalization), weight=weight)
-        for signal, weight in zip(candidates.signals, weights, strict=True)
-    )
-    relevance = np.zeros(len(candidates))
-    if total and len(candidates):
-        shares = np.array(weights)
-        if config.fusion == "rrf":
-            places = np.stack([signal.ranks() for signal in signals])
+    shares = np.array(weights)
+    if config.fusion == "weighted" and config.normalization == "minmax" and total and _dense_on_all(candidates.signals):
+        scales, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in candidates.signals]), shares)
+    else:
+        scales = [normalized(signal, config.normalization) for signal in candidates.signals]
+        if not total:
+            relevance = np.zeros(len(candidates))
+        elif config.fusion == "rrf":
+            places = np.stack([signal.ranks() for signal in candidates.signals])
             relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
         else:
-            relevance = weighted_sum(np.stack([signal.normalized for signal in signals]), shares)
-    lent = _lent(candidates.rows, relevance, query)
+            relevance = weighted_sum(np.stack(scales), shares)
+    signals = tuple(
+        Signal(signal.name, signal.raw, signal.scored, scale, weight, signal.plan)
+        for signal, scale, weight in zip(candidates.signals, scales, weights, strict=True)
+    )
+    view = query.view
+    lent = lent_by_previous(
+        candidates.rows, relevance, view.previous, view.lengths, config.neighbor_share, _FULL_LENGTH
+    )
     relevance = np.fmax(relevance, lent)
     return replace(
         candidates, signals=signals, relevance=relevance, lent=lent, score=relevance, order=best_first(relevance)
     )
 
 
-def _lent(rows: Ints, relevance: Floats, query: Query) -> Floats:
-    """What each candidate is lent by the one before it in its session: a share of that one's relevance, else NaN.
-
-    In a conversation the turn that answers often shares no word with the query; the question before it does.
-    """
-    before = query.view.previous[rows]
-    places = np.minimum(np.searchsorted(rows, before), max(len(rows) - 1, 0))
-    is_candidate = (before >= 0) & (rows[places] == before) if len(rows) else np.zeros(0, dtype=bool)
-    if query.config.neighbor_share == 0:
-        return np.full(len(rows), np.nan)
-    # "Ok, sounds good" answers nothing, whatever was asked before it: short turns borrow in proportion to their length.
-    share = query.config.neighbor_share * np.minimum(1.0, query.view.lengths[rows] / _FULL_LENGTH)
-    return np.where(is_candidate & (relevance[places] > 0), relevance[places] * share, np.nan)
+def _dense_on_all(signals: Sequence[Signal]) -> bool:
+    return all(signal.name != "dense" or signal.scored.all() for signal in signals)
 
 
 def normalized(signal: Signal, how: Normalization) -> Floats:

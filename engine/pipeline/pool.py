@@ -10,7 +10,7 @@ from jiyi.config import IndexConfig
 from jiyi.kernels.late_interaction import max_sim
 from jiyi.kernels.topk import dense_rows
 from jiyi.models.protocols import TokenTable
-from jiyi.recall.dense import recall_dense
+from jiyi.recall.dense import begin_dense
 from jiyi.recall.keeper import Indexes
 from jiyi.recall.keyword import keyword_scores, recall_keyword
 
@@ -18,9 +18,10 @@ from jiyi.recall.keyword import keyword_scores, recall_keyword
 def recall(query: Query, indexes: Indexes, config: IndexConfig, table: TokenTable | None) -> Candidates:
     """Return the union of the two legs' pools, each candidate with its raw score in every signal."""
     use_dense = query.config.dense_weight > 0 or query.config.late_weight > 0
-    dense, dense_plan = recall_dense(query, indexes.graph, config.dense_rows) if use_dense else (_NONE, "")
+    finish_dense = begin_dense(query, indexes.graph, config.dense_rows) if use_dense else lambda: (_NONE, "")
     use_keyword = query.config.keyword_weight > 0
     keyword, keyword_plan = recall_keyword(query, indexes.inverted, config.keyword_rows) if use_keyword else (_NONE, "")
+    dense, dense_plan = finish_dense()
     rows = _union(dense, keyword)
     if query.config.neighbor_share > 0:
         # Of each leg's better half: what a candidate further down lends would not reach the answer.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jiyi.candidates import Candidates, Floats, Query, best_first
 from jiyi.config import Curve
@@ -21,11 +23,16 @@ def recency(candidates: Candidates, query: Query) -> Candidates:
     config = query.config
     age_s = np.maximum(query.now_s - query.view.timestamps_s[candidates.rows], 0.0)
     factor = decay(age_s, config.recency_curve, config.half_life_s)
-    is_ageless = np.array([kind in config.ageless_kinds for kind in KINDS])
-    factor[is_ageless[query.view.kinds[candidates.rows]]] = 1.0
+    factor[_ageless(tuple(config.ageless_kinds))[query.view.kinds[candidates.rows]]] = 1.0
     weight = config.recency_weight
     score = candidates.relevance * (1 - weight) + factor * weight
     return replace(candidates, recency=factor, age_s=age_s, score=score, order=best_first(score))
+
+
+@lru_cache(maxsize=64)
+def _ageless(kinds: tuple[str, ...]) -> NDArray[np.bool_]:
+    """By kind's number, whether it does not age."""
+    return np.array([kind in kinds for kind in KINDS])
 
 
 def decay(age_s: Floats, curve: Curve, half_life_s: float) -> Floats:

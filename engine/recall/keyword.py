@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,16 @@ from jiyi.candidates import Floats, Query
 from jiyi.kernels.bm25 import bm25_rows, bm25_scores
 from jiyi.kernels.topk import top_k
 from jiyi.recall.inverted import InvertedIndex
+
+_memory = threading.local()
+
+
+def _scores_of_thread(n: int) -> NDArray[np.float64]:
+    """Room for n scores, the thread's own and used again by its next search."""
+    room: NDArray[np.float64] | None = getattr(_memory, "scores", None)
+    if room is None or len(room) < n:
+        room = _memory.scores = np.empty(n)
+    return room
 
 
 def keyword_scores(query: Query, rows: NDArray[np.int64]) -> Floats:
@@ -60,6 +72,7 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
         view.average_length,
         k1=config.bm25_k1,
         b=config.bm25_b,
+        out=_scores_of_thread(view.n),
     )
     rows, _ = top_k(scores, query.eligible, query.pool_size, above=0.0)
     return rows, "exact"

@@ -222,3 +222,16 @@ def test_bad_arguments():
     corpus.n_base = 3
     with pytest.raises(ValueError, match="n_base is 3, allowed is 0 to n = 2"):
         corpus.df([0])
+
+
+def test_scores_go_where_the_caller_says() -> None:
+    corpus = Corpus([{1: 2}, {2: 1}, {1: 1, 2: 1}], n_base=2)
+    arguments = (corpus.postings, 2, corpus.indptr, corpus.ids, corpus.freqs, corpus.lengths, 3, corpus.live)
+    query = (np.array([1], np.uint32), np.array([2.0]))
+    room = np.full(5, 7.0)
+    scores = bm25.bm25_scores(*query, *arguments, corpus.average, **PARAMETERS, out=room)
+    assert np.shares_memory(scores, room)
+    assert scores.tobytes() == bm25.bm25_scores(*query, *arguments, corpus.average, **PARAMETERS).tobytes()
+    assert room[3:].tolist() == [7.0, 7.0]
+    with pytest.raises(ValueError, match="out has length 2"):
+        bm25.bm25_scores(*query, *arguments, corpus.average, **PARAMETERS, out=room[:2])

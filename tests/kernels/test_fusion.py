@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jiyi.kernels import fusion
+from jiyi.kernels.fusion import minmax_weighted_sum, weighted_sum
+from jiyi.kernels.normalize import minmax
 from tests.oracles import fusion as oracle
 
 A, B, C = 1, 2, 3
@@ -120,3 +122,22 @@ def test_bad_arguments():
         fusion.rrf_scores(np.array([[1, 2], [-1, 0]], np.int64))
     with pytest.raises(ValueError, match="weights has length 3, allowed is 2"):
         fusion.weighted_sum(np.ones((2, 2)), np.ones(3))
+
+
+@given(st.data())
+def test_minmax_and_sum_in_one_call_is_both_calls_to_the_bit(data: st.DataObject) -> None:
+    signals, n = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 12))
+    raw = np.array([[data.draw(st.floats(-50, 50)) for _ in range(n)] for _ in range(signals)]).reshape(signals, n)
+    weights = np.array([data.draw(st.floats(0, 1)) for _ in range(signals)], np.float64)
+    normalized, total = minmax_weighted_sum(raw, weights)
+    scaled = np.array([minmax(row) for row in raw]).reshape(signals, n)
+    assert normalized.tobytes() == scaled.tobytes()
+    assert total.tobytes() == weighted_sum(scaled, weights).tobytes()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_minmax_and_sum_refuse_what_is_not_finite(bad: float) -> None:
+    with pytest.raises(ValueError, match="signal 1"):
+        minmax_weighted_sum(np.array([[0.0, 1.0], [0.0, bad]]), np.ones(2))
+    with pytest.raises(ValueError, match="signal 0"):
+        minmax_weighted_sum(np.ones((1, 2)), np.array([bad]))
