@@ -44,22 +44,27 @@ def _as_float32(values: Any, what: str) -> NDArray[np.float32]:
         return np.ascontiguousarray(given.astype(np.float32))
 
 
+def spoken(memory: Memory) -> str:
+    """Return what models read: who says it is part of what is said, and "what did Ana say" should find Ana's words."""
+    return memory.text if memory.speaker is None else f"{memory.speaker}: {memory.text}"
+
+
 def analyse(
-    memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None], embedder: Embedder | None
+    memories: Sequence[Memory],
+    vectors: Sequence[NDArray[np.float32] | None],
+    embedder: Embedder | None,
+    table: TokenTable | None,
 ) -> list[DerivedRow]:
-    """Analyse memories. Those without a vector get the embedder's, if there is one.
+    """Analyse memories. Those without a vector get the embedder's, if there is one; tokens are rows of the table.
 
     Raises:
         ValueError: the embedder returned NaN or infinity; the message names the memory.
         DimensionError: the embedder returned vectors of another length than it says.
     """
-    texts = [memory.text for memory in memories]
+    texts = [spoken(memory) for memory in memories]
     columns = memory_terms(memories)
-    if isinstance(embedder, TokenTable):
-        # Who says it is part of what is said: "what did Ana say about …" should find Ana's words.
-        token_indptr, tokens = embedder.token_rows(
-            [memory.text if memory.speaker is None else f"{memory.speaker}: {memory.text}" for memory in memories]
-        )
+    if table is not None:
+        token_indptr, tokens = table.token_rows(texts)
     else:
         token_indptr, tokens = np.zeros(len(texts) + 1, dtype=np.int64), np.empty(0, dtype=np.uint32)
     made = _embedded(memories, texts, vectors, embedder, token_indptr, tokens)
@@ -88,7 +93,7 @@ def _embedded(
     missing = [i for i, vector in enumerate(vectors) if vector is None]
     if embedder is None or not missing:
         return made
-    if isinstance(embedder, TokenTable):
+    if isinstance(embedder, TokenTable):  # the table is the embedder's own
         made_here = embedder.embed_rows(token_indptr, tokens)[missing]
     else:
         made_here = embedder.embed([texts[i] for i in missing])

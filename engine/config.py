@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jiyi.memory import KINDS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from jiyi.models.protocols import CrossEncoder
 
 Normalization = Literal["minmax", "zscore", "rank", "none"]
 Fusion = Literal["weighted", "rrf"]
@@ -34,6 +32,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "keyword_weight": (0, 1e6),
     "late_weight": (0, 1e6),
     "neighbor_share": (0, 1),
+    "frequent_share": (0, 1),
     "rrf_k": (0, 1e6),
     "recency_weight": (0, 1),
     "half_life_s": (1e-3, math.inf),
@@ -44,18 +43,8 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 _COUNTS: Final[dict[str, int]] = {"pool_min": 1, "rerank_candidates": 0, "mmr_window": 0}
 
-
-class TextScorer(Protocol):
-    """What the rerank stage asks of a cross-encoder: a score for each text, higher is better."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in explanations."""
-        ...
-
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one finite score a text, shape (n,)."""
-        ...
+#: The cross-encoder that ships.
+SHIPPED_CROSS_ENCODER: Final = "rerank-en"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +60,15 @@ class SearchConfig:
         vectors; they are scaled to sum to 1, and a signal that has nothing to say has weight 0.
         neighbor_share: how much of its relevance a memory lends to the one after it in its session, so that an answer
         is found by the question before it; 0 lends nothing.
+        frequent_share: words that stand in more than this share of the namespace's memories (a name that everybody
+        says) are cut from the query that a transformer embeds, unless nothing else is left; 1 cuts none. A token
+        table weighs its words by rarity instead.
     Recency
         blended = relevance·(1 − recency_weight) + recency·recency_weight. recency_curve: "exponential" |
         "linear" | "logarithmic", each ½ at half_life_s seconds. Kinds in ageless_kinds always have recency 1.
     Rerank
-        rerank: "bm25", a `TextScorer`, or several in a tuple; the first rerank_candidates are scored.
+        rerank: "bm25", a cross-encoder's name (`jiyi models list`), an object with score(query, texts), or several in
+        a tuple; the first rerank_candidates are scored. A model sees `speaker: text`.
         rerank_fusion "weighted": rerank_weight·reranked + (1 − rerank_weight)·first stage, both min-maxed; "rrf".
     Diversity
         diversity: "jaccard" | "cosine" | "none" for greedy MMR over mmr_window candidates, with mmr_lambda
@@ -94,11 +87,12 @@ class SearchConfig:
     dense_weight: float = 0.3
     keyword_weight: float = 0.35
     late_weight: float = 0.35
+    frequent_share: float = 0.2
     recency_weight: float = 0.1
     recency_curve: Curve = "exponential"
     half_life_s: float = 7 * 86400.0
     ageless_kinds: tuple[str, ...] = ("archival", "procedural")
-    rerank: tuple[Literal["bm25"] | TextScorer, ...] = ()
+    rerank: tuple[str | CrossEncoder, ...] = ()
     rerank_candidates: int = 30
     rerank_fusion: Fusion = "weighted"
     rerank_weight: float = 0.7
@@ -133,8 +127,11 @@ class SearchConfig:
         if not isinstance(self.rerank, tuple):
             object.__setattr__(self, "rerank", (self.rerank,))
         for scorer in self.rerank:
-            if scorer != "bm25" and not callable(getattr(scorer, "score", None)):
-                raise TypeError(f"rerank takes 'bm25' or objects with score(query, texts), got {scorer!r:.80}")
+            if not (isinstance(scorer, str) and scorer) and not callable(getattr(scorer, "score", None)):
+                raise TypeError(
+                    "rerank takes 'bm25', a cross-encoder's name, or objects with score(query, texts), "
+                    f"got {scorer!r:.80}"
+                )
 
     def with_overrides(self, overrides: dict[str, Any]) -> SearchConfig:
         """Return a copy with some settings changed; an unknown one is a TypeError that lists those that exist."""
@@ -150,13 +147,21 @@ SETTINGS: Final = tuple(field.name for field in fields(SearchConfig))
 
 DEFAULT: Final = SearchConfig()
 
-#: Settings by name, for `search(preset=…)`: all signals, or one of them alone.
+_BALANCED: Final = replace(DEFAULT, dense_weight=0.4, keyword_weight=0.3, late_weight=0.3)
+
+#: Settings by name, for `search(preset=…)`. "balanced" and "best" are made for a transformer's vectors, which
+#: `jiyi.open(preset=…)` takes where there are any, and do with a token table's; the last three are one signal alone.
 PRESETS: Final = {
     "fast": DEFAULT,
+    "balanced": _BALANCED,
+    "best": replace(_BALANCED, rerank=(SHIPPED_CROSS_ENCODER,)),
     "keyword": replace(DEFAULT, dense_weight=0.0, late_weight=0.0),
     "dense": replace(DEFAULT, keyword_weight=0.0, late_weight=0.0),
     "late": replace(DEFAULT, keyword_weight=0.0, dense_weight=0.0),
 }
+
+#: Presets that a new store is made with a transformer's vectors for, where one is installed.
+TRANSFORMER_PRESETS: Final = frozenset({"balanced", "best"})
 
 
 def preset_named(name: str) -> SearchConfig:

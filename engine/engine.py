@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.analysis import as_vector
-from jiyi.config import DEFAULT, IndexConfig, SearchConfig, preset_named
+from jiyi.config import DEFAULT, TRANSFORMER_PRESETS, IndexConfig, SearchConfig, preset_named
 from jiyi.context import Context, ContextConfig, render_context
 from jiyi.derived import flush_to_disk
 from jiyi.errors import ModelError, NotFoundError, StoreError
@@ -25,10 +25,12 @@ from jiyi.hits import Hits
 from jiyi.ledger import Durability
 from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name
 from jiyi.models.files import ModelFilesError
-from jiyi.models.protocols import Embedder
-from jiyi.models.registry import available_embedders, load_embedder
+from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
 from jiyi.query import build_query
+from jiyi.search import Settings
 from jiyi.search import search as run_search
+from jiyi.search import search_many as run_search_many
 from jiyi.store import Store
 from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
 
@@ -52,6 +54,8 @@ def open_engine(
     durability: Durability = "process",
     memory_budget_mb: float = 1024,
     index_config: IndexConfig | None = None,
+    preset: str | None = None,
+    device: str = "auto",
 ) -> Engine:
     """Open a store, or make one.
 
@@ -65,6 +69,9 @@ def open_engine(
         durability: "process": an acknowledged write survives kill -9. "power": and power loss, at one fsync a write.
         memory_budget_mb: namespaces above it are unloaded from memory, least recently used first.
         index_config: when namespaces get indexes, and how they are built.
+        preset: settings by name, instead of `config` ("fast", "balanced", "best", …). With "balanced" or "best" a new
+            store takes a transformer's vectors if one is installed (`jiyi models build e5-small`).
+        device: where models run: "auto" (a GPU if ONNX Runtime has one), "cpu", "cuda" or "cuda:1".
 
     Raises:
         StoreLockedError: another process writes to the folder.
@@ -82,6 +89,10 @@ def open_engine(
         raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0 (infinity for no limit)")
     if config is not None and not isinstance(config, SearchConfig):
         raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
+    if preset is not None and config is not None:
+        raise ValueError("give a preset or a config, not both; single settings can be added to a search of either")
+    if preset is not None:
+        config = preset_named(preset)
     if index_config is not None and not isinstance(index_config, IndexConfig):
         raise TypeError(f"index_config must be an IndexConfig, got {type(index_config).__name__}")
     if not isinstance(read_only, bool):
@@ -94,12 +105,13 @@ def open_engine(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file; a store is a folder")
     unusable: str | None = None
+    by_name = isinstance(embedder, str)
     by_default = embedder == _DEFAULT_EMBEDDER if isinstance(embedder, str) else False
     if by_default and dim is not None:
         embedder = None
     elif isinstance(embedder, str):
         try:
-            embedder = load_embedder(available_embedders()[0] if by_default else embedder)
+            embedder = load_embedder(_default_embedder(preset) if by_default else embedder, device=device)
         except ModelFilesError as error:
             if not by_default:
                 raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
@@ -112,6 +124,8 @@ def open_engine(
         _check_embedder(embedder)
     store = Store(
         folder,
+        device=device,
+        companion=_companion(embedder) if by_name else None,
         embedder=embedder,
         dim=dim,
         read_only=read_only,
@@ -122,6 +136,24 @@ def open_engine(
         unusable=unusable,
     )
     return Engine(store, config or DEFAULT)
+
+
+def _default_embedder(preset: str | None) -> str:
+    """The table that ships; for a preset that is made for a transformer's vectors the first of those installed."""
+    installed = available_embedders()
+    wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed] if preset in TRANSFORMER_PRESETS else []
+    return wanted[0] if wanted else installed[0]
+
+
+def _companion(embedder: Embedder | None) -> TokenTable | None:
+    """The table that ships, for late interaction beside an embedder without one."""
+    if embedder is None or isinstance(embedder, TokenTable):
+        return None
+    try:
+        table = load_embedder(available_embedders()[0])
+    except ModelFilesError:
+        return None
+    return table if isinstance(table, TokenTable) else None
 
 
 def _check_embedder(embedder: Embedder) -> None:
@@ -376,7 +408,7 @@ class Engine:
             now: the moment that recency and expiry count from; give it to replay an answer.
             query_vector: shape (dim,), instead of the embedder's.
             budget_ms: reranking stops in time and says in `.degraded` what it left.
-            preset: settings by name: "fast", "keyword", "dense", "late".
+            preset: settings by name: "fast", "balanced", "best", "keyword", "dense", "late".
             config: settings, instead of the engine's.
             **overrides: single settings of `SearchConfig`, e.g. recency_weight=0, diversity="none".
 
@@ -388,8 +420,45 @@ class Engine:
             DimensionError: the query vector's length is not the store's.
         """
         self._store.check_usable()
-        if not isinstance(query, str):
-            raise TypeError(f"the query must be text, got {type(query).__name__}")
+        _checked_query(query)
+        settings = self._settings(
+            namespace=namespace,
+            k=k,
+            where=where,
+            now=now,
+            query_vector=query_vector,
+            budget_ms=budget_ms,
+            preset=preset,
+            config=config,
+            **overrides,
+        )
+        return run_search(self._store, query, settings)
+
+    def search_many(self, queries: Iterable[str], **settings: Any) -> _List[Hits]:
+        """Answer several queries with the same settings, all as of the same moment; one `Hits` each, in order.
+
+        A cross-encoder gets the candidates of all of them at once. With `budget_ms` each query has its own, one by one.
+        """
+        self._store.check_usable()
+        if isinstance(queries, str):
+            raise TypeError("search_many takes a list of queries, got one text; use search for one")
+        texts = [_checked_query(query) for query in queries]
+        return run_search_many(self._store, texts, self._settings(**settings))
+
+    def _settings(
+        self,
+        *,
+        namespace: str = "default",
+        k: int = 5,
+        where: Where | None = None,
+        now: TimeLike | None = None,
+        query_vector: Vector | None = None,
+        budget_ms: float | None = None,
+        preset: str | None = None,
+        config: SearchConfig | None = None,
+        **overrides: Any,
+    ) -> Settings:
+        """Check the arguments of a search."""
         if preset is not None and config is not None:
             raise ValueError("give a preset or a config, not both; single settings can be added to either")
         base = preset_named(preset) if preset is not None else self.config if config is None else config
@@ -399,9 +468,7 @@ class Engine:
             isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms >= 0
         ):
             raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
-        return run_search(
-            self._store,
-            query,
+        return Settings(
             namespace=checked_name(namespace, "namespace"),
             k=_checked_count(k, "k"),
             where=where,
@@ -410,13 +477,6 @@ class Engine:
             budget_ms=budget_ms,
             config=base.with_overrides(overrides),
         )
-
-    def search_many(self, queries: Iterable[str], **settings: Any) -> _List[Hits]:
-        """Answer several queries with the same settings, all as of the same moment; one `Hits` each, in order."""
-        settings["now"] = utc_now() if settings.get("now") is None else settings["now"]
-        if isinstance(queries, str):
-            raise TypeError("search_many takes a list of queries, got one text; use search for one")
-        return [self.search(query, **settings) for query in queries]
 
     def build_context(
         self,
@@ -594,6 +654,12 @@ def _checked_count(value: object, what: str) -> int:
     if value < 0:
         raise ValueError(f"{what} is {value}; it must be at least 0")
     return int(value)
+
+
+def _checked_query(query: Any) -> str:
+    if not isinstance(query, str):
+        raise TypeError(f"the query must be text, got {type(query).__name__}")
+    return query
 
 
 def _seconds(now: TimeLike | None) -> float:

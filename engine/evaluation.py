@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jiyi
+from jiyi.engine import Engine
 from jiyi.ingest import read_memories
 from jiyi.jsonl import BadLineError, read_lines
 from jiyi.memory import Memory, checked_name
@@ -175,7 +176,7 @@ def evaluate(
     ranked: dict[str, list[str]] = {}
     latencies_s: list[float] = []
     degraded: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="jiyi-eval-") as folder, jiyi.open(folder, embedder=embedder) as engine:
+    with tempfile.TemporaryDirectory(prefix="jiyi-eval-") as folder, _opened(folder, embedder, settings) as engine:
         engine.search("", k=k, **settings)  # wrong settings are told before the work, not after
         started = time.perf_counter()
         for start in range(0, len(eval_set.memories), _BATCH):
@@ -199,6 +200,11 @@ def evaluate(
         latencies_s=latencies_s,
         degraded=dict(degraded),
     )
+
+
+def _opened(folder: str, embedder: Embedder | str | None, settings: Mapping[str, Any]) -> Engine:
+    """A store for the measurement, made for the preset that is measured; the settings go with each search."""
+    return jiyi.open(folder, embedder=embedder, preset=settings.get("preset"))
 
 
 def score(questions: Sequence[Question], ranked: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:

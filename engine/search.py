@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.analysis import as_vector
+from jiyi.analysis import as_vector, spoken
 from jiyi.candidates import Candidates, Floats, Ints, Query
 from jiyi.config import SearchConfig
 from jiyi.filters import Where, compile_where
@@ -18,18 +19,24 @@ from jiyi.kernels.bm25 import idf
 from jiyi.kernels.topk import unit_rows
 from jiyi.ledger import LABEL_BITS, LABEL_MASK, key_range
 from jiyi.memory import Memory
-from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.models.files import ModelFilesError
+from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
+from jiyi.models.registry import load_cross_encoder
 from jiyi.partition import Partition, View
 from jiyi.pipeline.diversify import diversify
 from jiyi.pipeline.fuse import fuse
 from jiyi.pipeline.pool import recall
 from jiyi.pipeline.recency import recency
-from jiyi.pipeline.rerank import rerank
+from jiyi.pipeline.rerank import Request, Rerank, answer, answer_together, rerank
 from jiyi.store import EXTERNAL, Store
-from jiyi.terms import QueryTerms, query_terms
+from jiyi.terms import QueryTerms, query_terms, text_terms
 
 # Late interaction costs (query tokens × distinct tokens of the pool): of a very long query the rarest tokens count.
 _MOST_QUERY_TOKENS: Final = 64
+# Queries whose texts go to a cross-encoder at once: enough for full batches, few enough to hold their candidates.
+_TOGETHER: Final = 64
+# With fewer memories than this, a word that stands in some of them may well be what the query is about.
+_FEW_MEMORIES: Final = 20
 # A hit can vanish between scoring and fetching when another thread deletes it; then the search starts again.
 _ATTEMPTS: Final = 5
 
@@ -50,23 +57,68 @@ class _Clock:
         return {**self.ms, "total": (time.perf_counter() - self._start) * 1000}
 
 
-def search(
-    store: Store,
-    text: str,
-    *,
-    namespace: str,
-    k: int,
-    where: Where | None,
-    now_s: float,
-    query_vector: NDArray[np.float32] | None,
-    budget_ms: float | None,
-    config: SearchConfig,
-) -> Hits:
-    """Answer a query. Arguments are checked already."""
-    clock = _Clock()
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a search is asked, beside its text. Checked already."""
+
+    namespace: str
+    k: int
+    where: Where | None
+    now_s: float
+    query_vector: NDArray[np.float32] | None
+    budget_ms: float | None
+    config: SearchConfig
+
+
+def search(store: Store, text: str, settings: Settings) -> Hits:
+    """Answer a query."""
+    budget_ms = settings.budget_ms
     deadline = None if budget_ms is None else time.perf_counter() + budget_ms / 1000
-    condition = None if where is None else compile_where(where)
+    steps = _steps(store, text, settings)
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(answer(request, deadline))
+    except StopIteration as stop:
+        hits: Hits = stop.value
+        return hits
+
+
+def search_many(store: Store, texts: Sequence[str], settings: Settings) -> list[Hits]:
+    """Answer several queries. What they give a cross-encoder to score goes there together; nothing else differs."""
+    if settings.budget_ms is not None or not settings.config.rerank:
+        return [search(store, text, settings) for text in texts]
+    answers: list[Hits] = []
+    for start in range(0, len(texts), _TOGETHER):
+        answers.extend(_search_together(store, texts[start : start + _TOGETHER], settings))
+    return answers
+
+
+def _search_together(store: Store, texts: Sequence[str], settings: Settings) -> list[Hits]:
+    done: dict[int, Hits] = {}
+    waiting: list[tuple[int, _Steps, Any]] = [(i, _steps(store, text, settings), None) for i, text in enumerate(texts)]
+    while waiting:
+        asked: list[tuple[int, _Steps, Request]] = []
+        for i, steps, reply in waiting:
+            try:
+                asked.append((i, steps, steps.send(reply)))
+            except StopIteration as stop:
+                done[i] = stop.value
+        replies = answer_together([request for _, _, request in asked])
+        waiting = [(i, steps, reply) for (i, steps, _), reply in zip(asked, replies, strict=True)]
+    return [done[i] for i in range(len(texts))]
+
+
+_Steps = Generator[Request, Any, Hits]
+
+
+def _steps(store: Store, text: str, settings: Settings) -> _Steps:
+    """Answer a query, handing out what is to be scored by models."""
+    clock = _Clock()
+    namespace, k, config = settings.namespace, settings.k, settings.config
+    condition = None if settings.where is None else compile_where(settings.where)
     partition = store.partition(namespace)
+    scorers, failed = _scorers(config, store.device)
     if partition is None or k == 0:
         clock.lap("recall")
         return Hits(None, Candidates(np.empty(0, dtype=np.int64)), (), (), {}, clock.total(), text)
@@ -79,9 +131,10 @@ def search(
             keys = store.ledger.select_keys(
                 f"m.key BETWEEN ? AND ? AND ({condition.sql})", (first, last, *condition.parameters)
             )
-        query, degraded = _query(store, view, text, terms, k, now_s, query_vector, config, keys)
+        query, degraded = _query(store, view, text, terms, k, settings.now_s, settings.query_vector, config, keys)
         clock.lap("query")
-        candidates, found = _run(store, partition, namespace, query, degraded, deadline, clock)
+        found = _Fetched(store, partition, namespace)
+        candidates = yield from _stages(store, partition, query, [*degraded, *failed], scorers, found, clock)
         positions = candidates.order[:k].tolist()
         labels = [int(view.labels[candidates.rows[position]]) for position in positions]
         found.fetch(labels)
@@ -93,6 +146,24 @@ def search(
     ids = {position: found.memories[label].id for position, label in kept}
     clock.lap("fetch")
     return Hits(query, candidates, memories, [position for position, _ in kept], ids, clock.total(), text)
+
+
+def _scorers(config: SearchConfig, device: str) -> tuple[list[str | CrossEncoder], list[tuple[str, str]]]:
+    """The scorers, named models loaded, and what is wrong with those that are. A name of no model is an error."""
+    scorers: list[str | CrossEncoder] = []
+    failed: list[tuple[str, str]] = []
+    for scorer in config.rerank:
+        if not isinstance(scorer, str) or scorer == "bm25":
+            scorers.append(scorer)
+            continue
+        try:
+            model = load_cross_encoder(scorer, device=device)
+        except ModelFilesError as error:
+            failed.append(("rerank", f"{scorer} cannot be loaded: {error}"[:300]))
+            continue
+        scorers.append(model)
+        failed.extend(("rerank", reason) for reason in getattr(model, "degraded", ()))
+    return scorers, failed
 
 
 class _Fetched:
@@ -111,38 +182,34 @@ class _Fetched:
                 self.memories[key & LABEL_MASK] = memory
 
 
-def _run(
+def _stages(
     store: Store,
     partition: Partition,
-    namespace: str,
     query: Query,
     degraded: Sequence[tuple[str, str]],
-    deadline: float | None,
+    scorers: Sequence[str | CrossEncoder],
+    found: _Fetched,
     clock: _Clock,
-) -> tuple[Candidates, _Fetched]:
-    found = _Fetched(store, partition, namespace)
-
+) -> Rerank:
     def texts_of(positions: Ints) -> list[str]:
         labels = query.view.labels[candidates.rows[positions]].tolist()
         found.fetch(labels)
-        return [found.memories[label].text if label in found.memories else "" for label in labels]
+        return [spoken(found.memories[label]) if label in found.memories else "" for label in labels]
 
-    stages: tuple[tuple[str, Callable[[Candidates], Candidates]], ...] = (
-        ("fuse", lambda pool: fuse(pool, query)),
-        ("recency", lambda pool: recency(pool, query)),
-        ("rerank", lambda pool: rerank(pool, query, texts_of, deadline)),
-        ("diversify", lambda pool: diversify(pool, query)),
-    )
     candidates = recall(query, store.indexes(partition), store.index_config, _table(store))
     for leg, reason in degraded:
         candidates = candidates.with_degraded(leg, reason)
     clock.lap("recall")
-    for name, stage in stages:
-        if name == "rerank" and not query.config.rerank:
-            continue
-        candidates = stage(candidates)
-        clock.lap(name)
-    return candidates, found
+    candidates = fuse(candidates, query)
+    clock.lap("fuse")
+    candidates = recency(candidates, query)
+    clock.lap("recency")
+    if scorers:
+        candidates = yield from rerank(candidates, query, scorers, texts_of)
+        clock.lap("rerank")
+    candidates = diversify(candidates, query)
+    clock.lap("diversify")
+    return candidates
 
 
 def _table(store: Store) -> TokenTable | None:
@@ -240,7 +307,7 @@ def _vector(
             ("dense", f"the vectors come from {source} and the query came without one; only keywords were searched")
         ]
     try:
-        vector = _embedded(embedder, store.table, text, tokens, token_weights)
+        vector = _embedded(embedder, view, text, tokens, token_weights, config.frequent_share)
     except Exception as error:  # a model of the user's: whatever it raises, keywords still answer
         return None, [("dense", f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}"[:300])]
     if vector is None:
@@ -251,13 +318,37 @@ def _vector(
 
 
 def _embedded(
-    embedder: Embedder, table: TokenTable | None, text: str, tokens: NDArray[np.uint32], token_weights: Floats
+    embedder: Embedder,
+    view: View,
+    text: str,
+    tokens: NDArray[np.uint32],
+    token_weights: Floats,
+    frequent_share: float,
 ) -> NDArray[np.float32] | None:
     """A unit query vector, or None when the model has nothing on the query."""
-    if table is not None:
+    if isinstance(embedder, TokenTable):
         # Words that are everywhere in the namespace do not steer the query.
-        vector = table.embed_weighted(tokens, token_weights)
+        vector = embedder.embed_weighted(tokens, token_weights)
     else:
-        vector = as_vector(embedder.embed_query(text), int(embedder.dim), "what it returned")
+        telling = _without_frequent_words(view, text, frequent_share)
+        vector = as_vector(embedder.embed_query(telling), int(embedder.dim), "what it returned")
     unit, nonzero = unit_rows(vector[np.newaxis])
     return unit[0] if nonzero[0] else None
+
+
+def _without_frequent_words(view: View, text: str, share: float) -> str:
+    """The query without words that stand in more than a share of the memories; all of it if nothing else is left.
+
+    In a conversation between two people nearly every turn and question names one of them, and a vector of a question
+    that does lies closer to whatever names them than to what answers it.
+    """
+    if view.n_live < _FEW_MEMORIES or share >= 1:
+        return text
+    kept = []
+    for word in text.split():
+        terms = np.array(sorted(set(text_terms(word))), dtype=np.uint64)
+        ids = view.term_ids_of(terms)
+        frequent = len(ids) == len(terms) > 0 and view.document_frequencies(ids).min() > share * view.n_live
+        if not frequent:
+            kept.append(word)
+    return " ".join(kept) or text

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,9 @@ from jiyi.errors import (
 from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, Written, column_row
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
+from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.models.registry import load_embedder
 from jiyi.partition import Partition, rows_of
 from jiyi.recall.keeper import Indexes, IndexKeeper
 from jiyi.terms import ANALYZER_VERSION, memory_terms
@@ -54,7 +56,10 @@ class Store:
         memory_budget_bytes: partitions above it are unloaded, least recently used first (never the one in use).
         index_config: when and how indexes are built.
         unusable: why the embedder that there should be cannot be used: searches go on by words, adding is refused.
-        adopt: the embedder was not asked for by name: a store of external vectors does without it.
+        adopt: the embedder was not asked for by name: a store of external vectors does without it, and one of another
+            known model takes that.
+        companion: the token table for late interaction beside an embedder that is none.
+        device: where models run, see `models.load_cross_encoder`.
     """
 
     def __init__(
@@ -68,13 +73,15 @@ class Store:
         memory_budget_bytes: float,
         index_config: IndexConfig,
         adopt: bool = False,
+        companion: TokenTable | None = None,
+        device: str = "auto",
         unusable: str | None = None,
     ) -> None:
         self.folder = folder
         self.read_only = read_only
         self.embedder = embedder
         self.unusable = unusable
-        self.table = embedder if isinstance(embedder, TokenTable) else None
+        self.device = device
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
         self._pid = os.getpid()
@@ -104,7 +111,10 @@ class Store:
             self.model: str | None = manifest.get("embedder")
             self.dim: int | None = manifest.get("dim")
             if adopt and self.model == EXTERNAL:
-                self.embedder = self.table = embedder = None
+                self.embedder = embedder = None
+            elif adopt and embedder is not None and self.model not in (None, embedder.name):
+                self.embedder = embedder = _known(str(self.model), device) or embedder
+            self.table = self._table(manifest, companion)
             self.mismatch = self._find_mismatch(embedder, dim)
             if self.dim is None:
                 self.dim = int(embedder.dim) if embedder is not None else dim
@@ -126,6 +136,14 @@ class Store:
             self.ledger.close()
             self._release()
             raise
+
+    def _table(self, manifest: dict[str, Any], companion: TokenTable | None) -> TokenTable | None:
+        """The table that tokens are rows of: the embedder's own, or the companion where the store has its rows."""
+        if isinstance(self.embedder, TokenTable):
+            return self.embedder
+        if self.embedder is None or companion is None:
+            return None
+        return companion if self.model is None or manifest.get("table") == companion.name else None
 
     def _find_mismatch(self, embedder: Embedder | None, dim: int | None) -> ModelMismatchError | None:
         """What is wrong between the store's vectors and the embedder; a wrong `dim` argument is refused outright."""
@@ -219,12 +237,14 @@ class Store:
         derived: list[DerivedRow] = []
         for start in range(0, len(memories), _BATCH):
             part = slice(start, start + _BATCH)
-            derived.extend(analyse(memories[part], vectors[part], embedder))
+            derived.extend(analyse(memories[part], vectors[part], embedder, self.table if embedder else None))
         with self._lock:
             self.check_usable()
             dim = self._dim_with(vectors)  # under the lock: two first writes may bring vectors of different lengths
             first = self.model is None and dim is not None
             manifest = {"embedder": self._model_name(), "dim": dim} if first else {}
+            if first and self.table is not None and not isinstance(self.embedder, TokenTable):
+                manifest["table"] = self.table.name
             written = self.ledger.put(memories, derived, manifest)
             if first:
                 self.model, self.dim = self._model_name(), dim
@@ -390,6 +410,14 @@ class Store:
         """Return how many partitions are in memory, and how many bytes they and their indexes take."""
         loaded = list(self._partitions.values())
         return len(loaded), sum(p.bytes() + self.indexes(p).bytes() for p in loaded)
+
+
+def _known(name: str, device: str) -> Embedder | None:
+    """The embedder that a store was made with, if it can be had here."""
+    try:
+        return load_embedder(name, device=device)
+    except (ValueError, ModelFilesError):
+        return None
 
 
 def _by_namespace(keys: Sequence[int]) -> dict[int, NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64
 from numba.core import caching, cgutils, serialize
 from numba.extending import intrinsic
@@ -78,16 +78,21 @@ def jit_sum(*signatures: tuple[Any, ...]) -> Callable[[F], F]:
     return _decorator(signatures, fastmath={"reassoc", "contract"})
 
 
+_unpack: Any = cgutils.unpack_tuple
+_item_pointer: Any = cgutils.get_item_pointer2
+_function_named: Any = cgutils.get_or_insert_function
+
+
 @intrinsic
 def _prefetch(_typing: Any, array: Any, row: Any, column: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0])
-        shape, strides = (cgutils.unpack_tuple(builder, part, 2) for part in (data.shape, data.strides))
-        item = cgutils.get_item_pointer2(context, builder, data.data, shape, strides, "C", arguments[1:])
+        shape, strides = (_unpack(builder, part, 2) for part in (data.shape, data.strides))
+        item = _item_pointer(context, builder, data.data, shape, strides, "C", arguments[1:])
         address = builder.bitcast(item, ir.IntType(8).as_pointer())
         word = ir.IntType(32)
         # The name without a suffix is brought up to date by every version of LLVM.
-        function = cgutils.get_or_insert_function(
+        function = _function_named(
             builder.module, ir.FunctionType(ir.VoidType(), [address.type, word, word, word]), "llvm.prefetch"
         )
         builder.call(function, [address, word(0), word(3), word(1)])  # for reading, into all caches, data
@@ -101,7 +106,7 @@ def prefetch(array: Any, row: Any) -> None:
     """Ask for a row of a C-contiguous table ahead of its use: rows picked here and there come from main memory."""
     step = 64 // array.itemsize
     for column in range(0, array.shape[1], step):
-        _prefetch(array, row, column)
+        _prefetch(array, row, column)  # type: ignore[call-arg]
 
 
 def compile_all() -> int:

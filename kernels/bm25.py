@@ -252,8 +252,9 @@ def bm25_scores(
             rows, as much as scoring does.
 
     Returns:
-        Shape (n,), float64, by row, the beginning of `out` if that was given; 0 where nothing matches or the row is not eligible. Equal rows score the same to
-        the bit. No query tokens or n = 0: zeros or empty. O(n + entries of the query's tokens + tokens from n_base on).
+        Shape (n,), float64, by row, the beginning of `out` if that was given; 0 where nothing matches or the row is not
+        eligible. Equal rows score the same to the bit. No query tokens or n = 0: zeros or empty. O(n + entries of the
+        query's tokens + tokens from n_base on).
 
     Raises:
         TypeError: an array of another dtype, or a number of another type.

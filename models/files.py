@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MANIFEST", "Manifest", "ModelFilesError", "read_manifest", "verify_files"]
+__all__ = ["MANIFEST", "REINSTALL", "Manifest", "ModelFilesError", "read_manifest", "verify_files"]
 
 MANIFEST = "manifest.json"
+REINSTALL = "reinstall jiyi to restore the weights that ship with it"
 
 
 class ModelFilesError(RuntimeError):
@@ -20,13 +21,15 @@ class ModelFilesError(RuntimeError):
     Attributes:
         path: the file.
         reason: what is wrong with it.
+        advice: what to do about it.
     """
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, reason: str, advice: str = REINSTALL) -> None:
         """Say which file is wrong, how, and what to do."""
         self.path = path
         self.reason = reason
-        super().__init__(f"{path}: {reason}; reinstall jiyi to restore the weights that ship with it")
+        self.advice = advice
+        super().__init__(f"{path}: {reason}; {advice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Embedder", "TokenTable"]
+__all__ = ["BudgetedCrossEncoder", "CrossEncoder", "Embedder", "TokenTable"]
 
 
 @runtime_checkable
@@ -47,6 +47,11 @@ class TokenTable(Protocol):
 
     An optional second capability of an embedder. A token is a row of the table.
     """
+
+    @property
+    def name(self) -> str:
+        """Name of the table, that of the embedder: a store keeps it beside rows of it."""
+        ...
 
     @property
     def table(self) -> NDArray[np.int8]:
@@ -102,4 +107,50 @@ class TokenTable(Protocol):
         Returns:
             float32 array of shape (dim,): unit, or zero where the weights or rows add up to nothing.
         """
+        ...
+
+
+@runtime_checkable
+class CrossEncoder(Protocol):
+    """Reads a query and a text together and says how relevant the text is. Safe to share between threads."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model, for explanations."""
+        ...
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Score texts for one query.
+
+        Args:
+            query: anything at all.
+            texts: n texts, anything at all.
+
+        Returns:
+            float32 array of shape (n,): higher is more relevant. Only the scores of one model can be compared.
+        """
+        ...
+
+
+@runtime_checkable
+class BudgetedCrossEncoder(Protocol):
+    """What a cross-encoder can do beside: many queries at once, within a time, and knowing what it cannot read.
+
+    An optional second capability of a `CrossEncoder`.
+    """
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]], *, deadline: float | None = None) -> NDArray[np.float32]:
+        """Score pairs of query and text, in batches across queries.
+
+        Args:
+            pairs: n pairs, the best candidates first: they are scored first.
+            deadline: a `time.perf_counter()` value after which nothing more is started; None scores all.
+
+        Returns:
+            float32 array of shape (n,): higher is more relevant; NaN for a pair not reached in time.
+        """
+        ...
+
+    def knows(self, text: str) -> float:
+        """Return the share of a text's letters that the model can read, in [0, 1]; 1 for a text without letters."""
         ...

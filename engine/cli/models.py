@@ -14,7 +14,7 @@ from jiyi.cli.errors import CommandError, UsageError, arguments
 from jiyi.cli.options import Commands, add_json, text_of
 from jiyi.cli.output import note
 from jiyi.explain import aligned
-from jiyi.models.build.e5_precision import PRECISIONS, checked_precision, e5_name
+from jiyi.models.build.precision import PRECISIONS, checked_precision, e5_name
 from jiyi.models.errors import ModelUnavailableError
 from jiyi.models.known import KNOWN, Known
 

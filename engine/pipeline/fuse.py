@@ -31,7 +31,8 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
     weights = [weight / total if total else 0.0 for weight in wanted]
     shares = np.array(weights)
     if config.fusion == "weighted" and config.normalization == "minmax" and total and _dense_on_all(candidates.signals):
-        scales, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in candidates.signals]), shares)
+        stacked, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in candidates.signals]), shares)
+        scales = list(stacked)
     else:
         scales = [normalized(signal, config.normalization) for signal in candidates.signals]
         if not total:

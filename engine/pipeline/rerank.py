@@ -3,89 +3,179 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jiyi.candidates import Candidates, Floats, Ints, Query, Signal, best_first, ranks
-from jiyi.config import TextScorer
 from jiyi.kernels.fusion import rrf_scores, weighted_sum
 from jiyi.kernels.normalize import minmax
+from jiyi.models.protocols import BudgetedCrossEncoder, CrossEncoder
 from jiyi.recall.keyword import keyword_scores
 
 # Small enough to stop soon when the budget is spent, large enough to be worth a batch.
 _BATCH: Final = 8
+# A model that cannot read half of a query has nothing to say on it; nor on a text.
+_READABLE: Final = 0.5
 
 
-def rerank(
-    candidates: Candidates, query: Query, texts_of: Callable[[Ints], list[str]], deadline: float | None
-) -> Candidates:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Texts to be scored for one query, best candidates first."""
+
+    scorer: CrossEncoder
+    query: str
+    texts: Sequence[str]
+
+
+#: The stage hands out requests and is sent their scores (NaN for what was not reached), or what went wrong.
+Rerank = Generator[Request, Floats | Exception, Candidates]
+
+
+def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEncoder], texts_of: Texts) -> Rerank:
     """Rescore the best `rerank_candidates` and put those that were scored first.
 
     A scorer that raises, or returns no numbers, leaves the order as it was; a spent budget leaves the rest of the
-    candidates unscored. `.degraded` tells either.
+    candidates unscored. A model that cannot read the query is not asked; a text that it cannot read keeps the first
+    stage's score. `.degraded` tells all of it.
 
     Args:
         candidates: fused and blended.
-        query: its configuration names the scorers.
+        query: its configuration says how many are scored and how scores are fused.
+        scorers: "bm25", or objects that score texts.
         texts_of: the texts of candidates, by position.
-        deadline: `time.perf_counter()` value after which no further batch is started, or None.
     """
-    config = query.config
-    top = candidates.order[: config.rerank_candidates]
-    if len(top) == 0 or not config.rerank:
+    top = candidates.order[: query.config.rerank_candidates]
+    if len(top) == 0 or not scorers:
         return candidates
     signals: list[Signal] = []
     texts: list[str] | None = None
-    for scorer in config.rerank:
-        if scorer == "bm25":
+    for scorer in scorers:
+        if isinstance(scorer, str):  # "bm25": names of models were loaded before
             raw = keyword_scores(query, candidates.rows[top])
             signals.append(_over_pool("bm25", candidates, top, raw))
             continue
+        name = _name(scorer)
         try:
             texts = texts_of(top) if texts is None else texts
-            raw = _score(scorer, query.text, texts, deadline)
+            readable = _readable(scorer, query.text, texts)
+            if readable is None:
+                candidates = candidates.with_degraded("rerank", f"{name} cannot read the language of this query")
+                continue
+            answer = yield Request(scorer, query.text, [texts[i] for i in readable])
+            if isinstance(answer, Exception):
+                raise answer
+            raw = _checked(answer, len(readable))
         except Exception as error:  # a model of the user's: whatever it raises, the query is answered
-            candidates = candidates.with_degraded(
-                "rerank", f"{_name(scorer)} failed: {type(error).__name__}: {error}"[:300]
-            )
+            candidates = candidates.with_degraded("rerank", f"{name} failed: {type(error).__name__}: {error}"[:300])
             continue
-        if len(raw) < len(top):
-            left = len(top) - len(raw)
+        if len(readable) < len(top):
+            foreign = len(top) - len(readable)
             candidates = candidates.with_degraded(
-                "rerank", f"{_name(scorer)} left {left} of {len(top)} candidates: budget spent"
+                "rerank", f"{name} cannot read {foreign} of {len(top)} candidates; they keep their score"
             )
-        if len(raw):
-            signals.append(_over_pool(_name(scorer), candidates, top[: len(raw)], raw))
+        reached = ~np.isnan(raw)
+        if not reached.all():
+            left = int(np.count_nonzero(~reached))
+            candidates = candidates.with_degraded(
+                "rerank", f"{name} left {left} of {len(top)} candidates: budget spent"
+            )
+        if reached.any():
+            signals.append(_over_pool(name, candidates, top[readable[reached]], raw[reached]))
+            unread = np.setdiff1d(np.arange(len(top)), readable)
+            if len(unread):
+                signals[-1] = _keeping_first(signals[-1], candidates, top, top[unread])
     if not signals:
         return candidates
     return _fused(candidates, query, tuple(signals))
 
 
-def _score(scorer: TextScorer, text: str, texts: Sequence[str], deadline: float | None) -> Floats:
+Texts = Callable[[Ints], list[str]]
+
+
+def answer(request: Request, deadline: float | None) -> Floats | Exception:
+    """Score the texts of a request.
+
+    Args:
+        request: from `rerank`.
+        deadline: `time.perf_counter()` value after which no further batch is started, or None.
+    """
+    try:
+        return _score(request, deadline)
+    except Exception as error:
+        return error
+
+
+def answer_together(requests: Sequence[Request]) -> list[Floats | Exception]:
+    """Score the texts of several requests; one call for all that go to the same scorer, if it takes pairs."""
+    answers: dict[int, Floats | Exception] = {}
+    together: dict[int, list[int]] = {}
+    for i, request in enumerate(requests):
+        if isinstance(request.scorer, BudgetedCrossEncoder):
+            together.setdefault(id(request.scorer), []).append(i)
+        else:
+            answers[i] = answer(request, None)
+    for places in together.values():
+        scorer = requests[places[0]].scorer
+        pairs = [(requests[i].query, text) for i in places for text in requests[i].texts]
+        try:
+            scores = np.asarray(scorer.score_pairs(pairs), dtype=np.float64)  # type: ignore[attr-defined]
+            if scores.shape != (len(pairs),):
+                raise ValueError(f"it returned scores of shape {scores.shape} for {len(pairs)} pairs")
+        except Exception as error:
+            answers.update(dict.fromkeys(places, error))
+            continue
+        bounds = np.cumsum([len(requests[i].texts) for i in places])[:-1]
+        answers.update(zip(places, np.split(scores, bounds), strict=True))
+    return [answers[i] for i in range(len(requests))]
+
+
+def _readable(scorer: CrossEncoder, text: str, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    """Places of the texts that a model can read, all for one that does not say; None if it cannot read the query."""
+    if not isinstance(scorer, BudgetedCrossEncoder):
+        return np.arange(len(texts))
+    if scorer.knows(text) < _READABLE:
+        return None
+    readable = np.flatnonzero([scorer.knows(each) >= _READABLE for each in texts])
+    return readable if len(readable) else None
+
+
+def _score(request: Request, deadline: float | None) -> Floats:
+    scorer, text, texts = request.scorer, request.query, request.texts
+    if isinstance(scorer, BudgetedCrossEncoder):
+        pairs = [(text, each) for each in texts]
+        return np.asarray(scorer.score_pairs(pairs, deadline=deadline), dtype=np.float64)
     if deadline is None:
-        return _checked(scorer.score(text, texts), len(texts))
-    parts: list[Floats] = []
+        return _finite(scorer.score(text, texts), len(texts))
+    scores = np.full(len(texts), np.nan)
     for start in range(0, len(texts), _BATCH):
         if time.perf_counter() >= deadline:
             break
         batch = texts[start : start + _BATCH]
-        parts.append(_checked(scorer.score(text, batch), len(batch)))
-    return np.concatenate(parts) if parts else np.empty(0)
+        scores[start : start + len(batch)] = _finite(scorer.score(text, batch), len(batch))
+    return scores
+
+
+def _finite(scores: object, count: int) -> Floats:
+    array = _checked(scores, count)
+    if not np.isfinite(array).all():
+        raise ValueError("it returned NaN or infinity")
+    return array
 
 
 def _checked(scores: object, count: int) -> Floats:
     array = np.asarray(scores, dtype=np.float64)
     if array.shape != (count,):
         raise ValueError(f"it returned scores of shape {array.shape} for {count} texts")
-    if not np.isfinite(array).all():
+    if np.isinf(array).any():
         raise ValueError("it returned NaN or infinity")
     return array
 
 
-def _name(scorer: TextScorer) -> str:
+def _name(scorer: CrossEncoder) -> str:
     return str(getattr(scorer, "name", type(scorer).__name__))
 
 
@@ -96,6 +186,15 @@ def _over_pool(name: str, candidates: Candidates, positions: Ints, raw: Floats) 
     return Signal(name, over, scored, scale, 1.0)
 
 
+def _keeping_first(signal: Signal, candidates: Candidates, top: Ints, unread: Ints) -> Signal:
+    """Count the first stage's score, on the scale of all that were to be scored, for those that were not read."""
+    scale, scored = signal.normalized.copy(), signal.scored.copy()
+    first = np.zeros(len(candidates))
+    first[top] = minmax(np.ascontiguousarray(candidates.score[top]))
+    scale[unread], scored[unread] = first[unread], True
+    return replace(signal, normalized=scale, scored=scored)
+
+
 def _fused(candidates: Candidates, query: Query, signals: tuple[Signal, ...]) -> Candidates:
     config = query.config
     scored = np.logical_and.reduce([signal.scored for signal in signals])
@@ -103,7 +202,7 @@ def _fused(candidates: Candidates, query: Query, signals: tuple[Signal, ...]) ->
     first = minmax(np.ascontiguousarray(candidates.score[positions])) if len(positions) else np.empty(0)
     if config.rerank_fusion == "rrf":
         places = np.stack(
-            [ranks(candidates.score, scored)[positions], *(signal.ranks()[positions] for signal in signals)]
+            [ranks(candidates.score, scored)[positions], *(ranks(s.normalized, s.scored)[positions] for s in signals)]
         )
         fused = rrf_scores(places, k=config.rrf_k) * (config.rrf_k + 1) / len(places)
     else:

@@ -19,12 +19,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
-__all__ = ["E5Config", "E5Model", "E5Weights", "read_e5s1"]
+__all__ = ["BLOCK", "E5Config", "E5Model", "E5Weights", "read_e5s1"]
 
-_BLOCK = 32
-_BLOCK_BYTES = 2 + _BLOCK // 2
+BLOCK = 32
+_BLOCK_BYTES = 2 + BLOCK // 2
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class E5Weights:
     def blocks(self, name: str, columns: int) -> NDArray[np.uint8]:
         """Return a 4-bit matrix undecoded: uint8 array of shape (rows, bytes a row)."""
         count, offset, size = self._directory[name]
-        row_bytes = columns // _BLOCK * _BLOCK_BYTES
+        row_bytes = columns // BLOCK * _BLOCK_BYTES
         rows = size // row_bytes
         if rows * row_bytes != size or rows * columns != count:
             raise ValueError(f"tensor {name!r} is not a 4-bit matrix of {columns} columns: {count} in {size} bytes")
@@ -85,32 +84,52 @@ class E5Weights:
         """Return a 4-bit matrix decoded: float32 array of shape (rows, columns)."""
         return decode_blocks(self.blocks(name, columns))
 
+    def quantized(self, name: str, columns: int) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Return a 4-bit matrix as its parts, value = (nibble - 8) x scale of its block.
+
+        Returns:
+            scales: float32 array of shape (rows, columns / 32), each one of float16's values.
+            nibbles: uint8 array of shape (rows, columns), values 0 to 15.
+        """
+        return _split_blocks(self.blocks(name, columns))
+
 
 def decode_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Decode rows of 4-bit blocks, uint8 of shape (n, bytes a row), to float32 of shape (n, columns)."""
+    scales, nibbles = _split_blocks(blocks)
+    values = nibbles.reshape(*scales.shape, BLOCK).astype(np.float32)
+    values -= 8.0
+    values *= scales[:, :, None]
+    return values.reshape(len(blocks), -1)
+
+
+def _split_blocks(blocks: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     n = len(blocks)
     packed = np.ascontiguousarray(blocks).reshape(n, -1, _BLOCK_BYTES)
-    scales = np.ascontiguousarray(packed[:, :, :2]).view("<f2")
-    nibbles = packed[:, :, 2:]
-    values = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).astype(np.float32)
-    values -= 8.0
-    values *= scales.astype(np.float32)
-    return values.reshape(n, -1)
+    scales = np.ascontiguousarray(packed[:, :, :2]).view("<f2")[:, :, 0].astype(np.float32)
+    halves = packed[:, :, 2:]
+    return scales, np.concatenate([halves & 15, halves >> 4], axis=2).reshape(n, -1)
 
 
 def read_e5s1(path: Path) -> E5Weights:
     """Read an `E5S1` file.
 
     Raises:
-        ValueError: the file is of another format or version, or its blocks are not of 32 weights.
+        ValueError: the file is of another format or version, is cut short, or its blocks are not of 32 weights.
     """
-    data = memoryview(path.read_bytes())
+    try:
+        return _read(path, memoryview(path.read_bytes()))
+    except struct.error as error:
+        raise ValueError(f"{path}: the file is cut short ({error})") from error
+
+
+def _read(path: Path, data: memoryview) -> E5Weights:
     magic, version = struct.unpack_from("<4si", data, 0)
     if magic != b"E5S1" or version != 1:
         raise ValueError(f"{path}: got magic {magic!r} version {version}, this reads b'E5S1' version 1")
     *shape, eps, block = struct.unpack_from("<7ifi", data, 8)
-    if block != _BLOCK:
-        raise ValueError(f"{path}: got blocks of {block} weights, this reads blocks of {_BLOCK}")
+    if block != BLOCK:
+        raise ValueError(f"{path}: got blocks of {block} weights, this reads blocks of {BLOCK}")
     at = 44
     pieces_n, bos, eos, pad, unk, text_bytes = struct.unpack_from("<5iQ", data, at)
     at += 28
@@ -155,7 +174,14 @@ class E5Model:
     """The encoder's forward pass in float32, for short texts in batches of one length."""
 
     def __init__(self, weights: E5Weights) -> None:
-        """Decode every tensor but the word rows, which stay packed (384 MB otherwise)."""
+        """Decode every tensor but the word rows, which stay packed (384 MB otherwise).
+
+        Raises:
+            ImportError: SciPy is missing, which only this reference needs.
+        """
+        from scipy.special import erf  # not above: reading the file needs none
+
+        self._erf = erf
         c = weights.config
         self.config = c
         self.weights = weights
@@ -224,7 +250,7 @@ class E5Model:
             x = self._layer_norm(mixed, p["aln.w"], p["aln.b"])
             inner: NDArray[np.float32] = x @ p["fi"]
             inner += p["fi.b"]
-            gate = erf(inner * np.float32(0.5**0.5))
+            gate = self._erf(inner * np.float32(0.5**0.5))
             gate += 1.0
             inner *= gate
             inner *= 0.5

@@ -1,4 +1,4 @@
-"""The network of the cross-encoder: a small BERT over query and text together, and a head that starts as late interaction.
+"""The cross-encoder: a small BERT over query and text together, and a head that starts as late interaction.
 
     score = w · h[CLS] + b + s₁ · cos(mean of the query's states, mean of the text's) + s₂ · MaxSim
 
@@ -34,7 +34,7 @@ class Shape:
     epsilon: float = 1e-12
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """Self-attention and a feed-forward network, each added to its input and normalised."""
 
     def __init__(self, shape: Shape) -> None:
@@ -60,7 +60,7 @@ class Layer(nn.Module):
         return normed
 
 
-class JointEncoder(nn.Module):
+class JointEncoder(nn.Module):  # type: ignore[misc]
     """Query and text to one score."""
 
     def __init__(self, shape: Shape) -> None:

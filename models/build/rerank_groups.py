@@ -24,7 +24,7 @@ _NAMES = (
     "Anna Ben Carla David Elena Felix Grace Hassan Irene Jonas Karen Leo Maria Nathan Olga Peter Quinn Rosa Samuel "
     "Tina Umar Vera Walter Xenia Yusuf Zoe Alice Brian Chloe Daniel Emma Frank Hannah Ivan Julia Kevin Laura Mark"
 ).split()
-_LONGEST = 192
+_LONGEST = 128
 """Tokens of a training pair. The network can read 512; attention has learnt those places before."""
 
 
@@ -72,7 +72,7 @@ def vary(group: Group, others: Sequence[Group], count: int, random_: random.Rand
         chosen.append(random_.choice(random_.choice(others).texts))
     texts = [positive, *chosen]
     spoken = ":" in positive[:20]
-    if random_.random() < 0.12:
+    if random_.random() < 0.08:
         pool = [text for text in negatives if text not in chosen] + list(random_.choice(others).texts[1:])
         texts = [_joined(text, pool, random_) for text in texts]
     if not spoken and random_.random() < 0.5:
@@ -92,7 +92,7 @@ def _joined(text: str, pool: Sequence[str], random_: random.Random) -> str:
 
 def encode(tokenizer: Tokenizer, groups: Sequence[Group], longest: int = _LONGEST) -> list[list[tuple[list[int], int]]]:
     """Return for each group its pairs as (ids, length of the first part)."""
-    cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    cls, sep = (int(tokenizer.token_to_id(token) or 0) for token in ("[CLS]", "[SEP]"))
     encoded = []
     for group in groups:
         query = tokenizer.encode(group.query, add_special_tokens=False).ids[-(longest // 2) :]
@@ -123,7 +123,8 @@ def batches(
     for chosen in cut:
         pairs = [pair for place in chosen for pair in encoded[place]]
         width = max(len(ids) for ids, _ in pairs)
-        batch = Batch(*(np.zeros((len(pairs), width), np.int64) for _ in range(3)), len(encoded[chosen[0]]))
+        blank = np.zeros((3, len(pairs), width), np.int64)
+        batch = Batch(ids=blank[0], mask=blank[1], parts=blank[2], group_size=len(encoded[chosen[0]]))
         for row, (ids, first) in enumerate(pairs):
             batch.ids[row, : len(ids)] = ids
             batch.mask[row, : len(ids)] = 1

@@ -1,7 +1,8 @@
-"""Train the cross-encoder, or distil a smaller one from it. Needs torch; what it writes does not.
+r"""Train the cross-encoder, or distil a smaller one from it. Needs torch; what it writes does not.
 
-    python models/build/train_cross_encoder.py --data DIR --start all-MiniLM-L6-v2/ --out model.safetensors
-    python models/build/train_cross_encoder.py --data DIR --teacher model.safetensors --keep 0,2,5 --out small.safetensors
+    python -m jiyi.models.build.train_cross_encoder --data DIR --start all-MiniLM-L6-v2/ --out big.safetensors
+    python -m jiyi.models.build.train_cross_encoder --data DIR --tokenizer FILE --teacher big.safetensors --keep 0,2,5 \
+        --out small.safetensors
 
 Listwise softmax over one text that answers the question and four that do not; a student learns the teacher's
 distribution over the same texts instead (Hinton, Vinyals & Dean 2015). AdamW, linear warm-up and decay. A checkpoint is
@@ -20,11 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from joint_encoder import JointEncoder, load, load_sentence_encoder, save
-from rerank_groups import Batch, Group, batches, encode, read_groups, vary
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
+
+from jiyi.models.build.joint_encoder import JointEncoder, load, load_sentence_encoder, save
+from jiyi.models.build.rerank_groups import Batch, Group, batches, encode, read_groups, vary
 
 _GROUPS_A_STEP = 8
 _TEXTS = 5
@@ -149,7 +151,7 @@ def _loss(network: JointEncoder, teacher: JointEncoder | None, batch: Batch, dro
     return 0.3 * listwise + 0.7 * functional.cross_entropy(scores, wanted)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def _accuracy(network: JointEncoder, tokenizer: Tokenizer, groups: Sequence[Group]) -> float:
     """Share of held-out groups whose answer is ranked first among all their texts."""
     training = network.training

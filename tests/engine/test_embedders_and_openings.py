@@ -79,7 +79,7 @@ def test_damaged_weights_leave_what_needs_no_model(tmp_path: Path, monkeypatch: 
     with jiyi.open(tmp_path / "store") as engine:
         engine.add("Redis cluster")
 
-    def damaged(name: str) -> Any:
+    def damaged(name: str, **_: object) -> Any:
         raise ModelFilesError(Path("codes.npy"), "is damaged")
 
     monkeypatch.setattr("jiyi.engine.load_embedder", damaged)

@@ -1,0 +1,1 @@
+"""How the models that jiyi uses are made: exports that `jiyi models build` runs, and scripts that made what ships."""
