@@ -166,7 +166,7 @@ TRANSFORMER_PRESETS: Final = frozenset({"balanced", "best"})
 
 def preset_named(name: str) -> SearchConfig:
     """Return a preset; an unknown name is a ValueError that lists those that exist."""
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"unknown preset {name!r:.80}; presets are {', '.join(PRESETS)}")
     return PRESETS[name]
 

@@ -25,9 +25,12 @@ from jiyi.hits import Hits
 from jiyi.ledger import Durability
 from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name
 from jiyi.models.files import ModelFilesError
+from jiyi.models.onnx_session import parse_device
 from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
+from jiyi.models.static import SHIPPED_FOLDER
 from jiyi.query import build_query
+from jiyi.reindex import reindex as run_reindex
 from jiyi.search import Settings
 from jiyi.search import search as run_search
 from jiyi.search import search_many as run_search_many
@@ -95,6 +98,7 @@ def open_engine(
         config = preset_named(preset)
     if index_config is not None and not isinstance(index_config, IndexConfig):
         raise TypeError(f"index_config must be an IndexConfig, got {type(index_config).__name__}")
+    parse_device(device)  # told at once, though models may be loaded late or never
     if not isinstance(read_only, bool):
         raise TypeError(f"read_only must be True or False, got {read_only!r:.80}")
     if path is None and read_only:
@@ -138,11 +142,14 @@ def open_engine(
     return Engine(store, config or DEFAULT)
 
 
-def _default_embedder(preset: str | None) -> str:
+def _default_embedder(preset: str | None) -> str | Path:
     """The table that ships; for a preset that is made for a transformer's vectors the first of those installed."""
-    installed = available_embedders()
-    wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed] if preset in TRANSFORMER_PRESETS else []
-    return wanted[0] if wanted else installed[0]
+    if preset in TRANSFORMER_PRESETS:
+        installed = available_embedders()
+        wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed]
+        if wanted:
+            return wanted[0]
+    return SHIPPED_FOLDER
 
 
 def _companion(embedder: Embedder | None) -> TokenTable | None:
@@ -150,7 +157,7 @@ def _companion(embedder: Embedder | None) -> TokenTable | None:
     if embedder is None or isinstance(embedder, TokenTable):
         return None
     try:
-        table = load_embedder(available_embedders()[0])
+        table = load_embedder(SHIPPED_FOLDER)
     except ModelFilesError:
         return None
     return table if isinstance(table, TokenTable) else None
@@ -544,6 +551,43 @@ class Engine:
         """Remove expired memories and give free space back; return how many were removed."""
         self._store.check_writable("compact")
         return self._store.compact(_seconds(now))
+
+    def reindex(
+        self, embedder: Embedder | str | None = None, *, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Embed every memory anew, and use that model from here on; return how many memories there are.
+
+        Searches and adds go on meanwhile, with the old vectors; the new ones take their place all at once. A run that
+        was stopped goes on where it was. Vectors that came with their memories are replaced as well.
+
+        Args:
+            embedder: a name or an object, see `open`; None takes the one that the engine was opened with.
+            progress: called with (memories done, memories in all) after each batch.
+
+        Raises:
+            ModelError: there is no embedder, or it cannot be used.
+            StoreError: the store could not be written; what was done is kept for the next run.
+        """
+        self._store.check_writable("reindex")
+        companion = self._store.companion
+        chosen: Embedder | None
+        if isinstance(embedder, str):
+            try:
+                chosen = load_embedder(embedder, device=self._store.device)
+            except ModelFilesError as error:
+                raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
+            companion = companion or _companion(chosen)
+        else:
+            chosen = self._store.embedder if embedder is None else embedder
+        if chosen is None:
+            raise ModelError("there is nothing to embed with: name an embedder, reindex('e5-static-256')")
+        if not isinstance(chosen, Embedder):
+            raise TypeError(
+                f"embedder must be a name or an object with name, dim, embed and embed_query, got {chosen!r:.80}"
+            )
+        _check_embedder(chosen)
+        table = chosen if isinstance(chosen, TokenTable) else companion
+        return run_reindex(self._store, chosen, table, progress)
 
     def snapshot(self, dest: str | os.PathLike[str]) -> Path:
         """Copy the store into a new folder, consistently, while reading and writing go on; return the folder.

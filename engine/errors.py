@@ -101,5 +101,6 @@ class ModelMismatchError(JiyiError, ValueError):
         self.expected_dim = expected_dim
         super().__init__(
             f"the store's vectors come from {expected!r} ({expected_dim} dimensions) and the engine was opened with "
-            f"{got!r} ({got_dim} dimensions); open it with {expected!r}. Until then only keyword search works"
+            f"{got!r} ({got_dim} dimensions); open it with {expected!r}, or embed it anew: `jiyi reindex`. "
+            "Until then only keyword search works"
         )

@@ -49,7 +49,7 @@ class Hits(Sequence[Hit]):
         self._memories = memories
         self._positions = positions
         self._ids_of_blockers = ids_of_blockers
-        self._ranks: dict[str, Ints] = {}
+        self._ranks: dict[int, Ints] = {}
         self.text = text
         self.timings_ms = dict(timings_ms)
         self.degraded: tuple[Degraded, ...] = candidates.degraded
@@ -116,9 +116,10 @@ class Hits(Sequence[Hit]):
         return factors
 
     def _of(self, signal: Signal, position: int) -> dict[str, Any]:
-        ranks = self._ranks.get(signal.name)
+        # By identity: a scorer may have the name of a leg.
+        ranks = self._ranks.get(id(signal))
         if ranks is None:  # sorted once for all hits, and only when somebody asks
-            ranks = self._ranks[signal.name] = signal.ranks()
+            ranks = self._ranks[id(signal)] = signal.ranks()
         return {
             "raw": float(signal.raw[position]) if signal.scored[position] else None,
             "rank": int(ranks[position]) or None,

@@ -435,6 +435,38 @@ class Ledger:
                     )
             self._finish(connection, self._sequence(connection), manifest)
 
+    def restage(self, model: str) -> None:
+        """Make an empty table for the vectors and tokens of another model, beside those in use."""
+        with self._writing() as connection:
+            connection.execute("DROP TABLE IF EXISTS staged")
+            connection.execute("CREATE TABLE staged (key INTEGER PRIMARY KEY, vector BLOB, tokens BLOB NOT NULL)")
+            self._finish(connection, self._sequence(connection), {"staged": model})
+
+    def stage(self, rows: Sequence[tuple[int, bytes | None, bytes]]) -> None:
+        """Keep (key, vector, tokens) of some memories for `replace_vectors`."""
+        with self._writing() as connection:
+            connection.executemany("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
+
+    def replace_vectors(self, manifest: dict[str, Any]) -> None:
+        """Put what is staged in place of the vectors and tokens in use, all or none."""
+        read = (
+            f"SELECT {', '.join(f'c.{name}' for name in _COLUMN_FIELDS.split(', ')[:-1])}, s.tokens, s.vector "
+            "FROM columns c JOIN staged s USING (key) WHERE c.key > ? ORDER BY c.key LIMIT 1000"
+        )
+        with self._writing() as connection:
+            last = -1
+            while rows := connection.execute(read, (last,)).fetchall():
+                connection.executemany(
+                    "UPDATE columns SET vector = ?, tokens = ?, checksum = ? WHERE key = ?",
+                    ((vector, row[-1], _columns_checksum(tuple(row), vector), row[0]) for *row, vector in rows),
+                )
+                last = rows[-1][0]
+            connection.execute("DROP TABLE staged")
+            connection.execute("DELETE FROM manifest WHERE key IN ('staged', 'table')")
+            version = connection.execute("SELECT value FROM manifest WHERE key = 'vectors_version'").fetchone()
+            changed = {"vectors_version": 1 + (0 if version is None else version[0])}
+            self._finish(connection, self._sequence(connection), manifest | changed)
+
     def compact(self, now_us: int) -> Written:
         """Remove expired memories, forget tombstones, and give free pages back to the file system."""
         with self._writing() as connection:

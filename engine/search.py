@@ -344,11 +344,12 @@ def _without_frequent_words(view: View, text: str, share: float) -> str:
     """
     if view.n_live < _FEW_MEMORIES or share >= 1:
         return text
-    kept = []
-    for word in text.split():
+    words, kept, telling = text.split(), [], False
+    for word in words:
         terms = np.array(sorted(set(text_terms(word))), dtype=np.uint64)
         ids = view.term_ids_of(terms)
         frequent = len(ids) == len(terms) > 0 and view.document_frequencies(ids).min() > share * view.n_live
         if not frequent:
             kept.append(word)
-    return " ".join(kept) or text
+            telling = telling or len(terms) > 0  # a question mark alone is no question
+    return " ".join(kept) if telling and len(kept) < len(words) else text

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -33,8 +33,9 @@ from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, 
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
+from jiyi.models.onnx_folder import EMBEDDER, read_onnx_folder
 from jiyi.models.protocols import Embedder, TokenTable
-from jiyi.models.registry import load_embedder
+from jiyi.models.registry import available, load_embedder
 from jiyi.partition import Partition, rows_of
 from jiyi.recall.keeper import Indexes, IndexKeeper
 from jiyi.terms import ANALYZER_VERSION, memory_terms
@@ -82,6 +83,7 @@ class Store:
         self.embedder = embedder
         self.unusable = unusable
         self.device = device
+        self.companion = companion
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
         self._pid = os.getpid()
@@ -113,8 +115,12 @@ class Store:
             if adopt and self.model == EXTERNAL:
                 self.embedder = embedder = None
             elif adopt and embedder is not None and self.model not in (None, embedder.name):
-                self.embedder = embedder = _known(str(self.model), device) or embedder
-            self.table = self._table(manifest, companion)
+                known = _known(str(self.model), device)
+                if known is not None:
+                    if self.companion is None and isinstance(embedder, TokenTable):
+                        self.companion = embedder
+                    self.embedder = embedder = known
+            self.table = self._table(manifest, self.companion)
             self.mismatch = self._find_mismatch(embedder, dim)
             if self.dim is None:
                 self.dim = int(embedder.dim) if embedder is not None else dim
@@ -123,6 +129,7 @@ class Store:
                 self._reanalyse()
                 self.stale_terms = False
             self._data_version = self.ledger.data_version()
+            self._vectors_version = manifest.get("vectors_version", 0)
             indexes = None if folder is None else folder / "indexes"
             self.keeper = IndexKeeper(
                 indexes,
@@ -291,6 +298,20 @@ class Store:
             self._publish(written, (), ())
         return len(written.ended)
 
+    def change_vectors(self, embedder: Embedder, table: TokenTable | None) -> None:
+        """Put the vectors and tokens that are staged in place of all, and use their model from here on.
+
+        The caller holds the lock (`writing`).
+        """
+        self.keeper.wait()  # a graph of the old vectors must not be saved as one of the new
+        own = {} if table is None or isinstance(embedder, TokenTable) else {"table": table.name}
+        self.ledger.replace_vectors({"embedder": embedder.name, "dim": int(embedder.dim), **own})
+        self.embedder, self.table, self.mismatch, self.unusable = embedder, table, None, None
+        self.model, self.dim = embedder.name, int(embedder.dim)
+        self._vectors_version = self.ledger.manifest()["vectors_version"]
+        self._unload_all()
+        self.keeper.forget_graphs(self.model)
+
     def compact(self, now_s: float) -> int:
         """Remove expired memories, shrink the file; return how many were removed."""
         with self._lock:
@@ -389,9 +410,13 @@ class Store:
                 return
             self._data_version = version
             manifest = self.ledger.manifest()
-            if manifest.get("dim") != self.dim:
+            if (manifest.get("dim"), manifest.get("vectors_version", 0)) != (self.dim, self._vectors_version):
                 self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
+                self._vectors_version = manifest.get("vectors_version", 0)
+                self.mismatch = self._find_mismatch(self.embedder, None)
+                self.table = self._table(manifest, self.companion)
                 self._unload_all()
+                self.keeper.embedder = self.model or self._model_name()
             for name, partition in list(self._partitions.items()):
                 labels = partition.view.labels
                 last_label = int(labels[-1]) if len(labels) else 0
@@ -413,11 +438,24 @@ class Store:
 
 
 def _known(name: str, device: str) -> Embedder | None:
-    """The embedder that a store was made with, if it can be had here."""
-    try:
-        return load_embedder(name, device=device)
-    except (ValueError, ModelFilesError):
-        return None
+    """The embedder that a store was made with, if it can be had here: by its name, or by one that it was given."""
+    for candidate in (name, *_names_given_to(name)):
+        try:
+            embedder = load_embedder(candidate, device=device)
+        except (ValueError, ModelFilesError):
+            continue
+        if embedder.name == name:
+            return embedder
+    return None
+
+
+def _names_given_to(model: str) -> Iterator[str]:
+    """Names under which a user added the model that calls itself so (`jiyi models add`), none of them loaded."""
+    for record in available():
+        if record.origin == "added" and record.kind == EMBEDDER and record.problem is None:
+            with suppress(ModelFilesError):
+                if read_onnx_folder(record.folder, EMBEDDER).name == model:
+                    yield record.name
 
 
 def _by_namespace(keys: Sequence[int]) -> dict[int, NDArray[np.int64]]:

@@ -9,6 +9,7 @@ import time
 import jiyi
 from jiyi.cli.errors import CommandError, arguments
 from jiyi.cli.options import Commands, add_json, add_store, open_store
+from jiyi.progress import Progress
 from jiyi.terminal import counted
 
 
@@ -35,6 +36,16 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     snapshot.add_argument("dest", metavar="DEST", help="a folder that does not exist or is empty")
     add_store(snapshot)
     snapshot.set_defaults(run=_snapshot)
+
+    reindex = commands.add_parser(
+        "reindex",
+        help="embed every memory anew",
+        description="Embed every memory with another embedder (or again with the same), then use that one. The store "
+        "can be read meanwhile. A run that was stopped goes on where it was.",
+    )
+    reindex.add_argument("--embedder", metavar="NAME", help="its name or folder; by default the store's own")
+    add_store(reindex)
+    reindex.set_defaults(run=_reindex)
 
     warmup = commands.add_parser(
         "warmup",
@@ -89,6 +100,18 @@ def _snapshot(args: argparse.Namespace) -> int:
     with open_store(args) as engine, arguments():
         folder = engine.snapshot(args.dest)
     print(f"copied to {folder}")
+    return 0
+
+
+def _reindex(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    with open_store(args, embedder="default", write=True) as engine, Progress("memories embedded") as progress:
+        with arguments():
+            count = engine.reindex(
+                args.embedder, progress=lambda done, whole: progress.update(done, done / whole if whole else None)
+            )
+        model = engine.stats()["embedder"]
+    print(f"embedded {counted(count, 'memory', 'memories')} with {model} in {time.perf_counter() - started:.1f} s")
     return 0
 
 

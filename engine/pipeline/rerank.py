@@ -52,11 +52,13 @@ def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEn
     if len(top) == 0 or not scorers:
         return candidates
     signals: list[Signal] = []
+    counted: list[NDArray[np.bool_]] = []  # by signal: what has a place by it, scored or not
     texts: list[str] | None = None
     for scorer in scorers:
         if isinstance(scorer, str):  # "bm25": names of models were loaded before
             raw = keyword_scores(query, candidates.rows[top])
-            signals.append(_over_pool("bm25", candidates, top, raw))
+            signals.append(_over_pool(_distinct("bm25", signals), candidates, top, raw))
+            counted.append(signals[-1].scored)
             continue
         name = _name(scorer)
         try:
@@ -64,6 +66,9 @@ def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEn
             readable = _readable(scorer, query.text, texts)
             if readable is None:
                 candidates = candidates.with_degraded("rerank", f"{name} cannot read the language of this query")
+                continue
+            if len(readable) == 0:
+                candidates = candidates.with_degraded("rerank", f"{name} cannot read any of {len(top)} candidates")
                 continue
             answer = yield Request(scorer, query.text, [texts[i] for i in readable])
             if isinstance(answer, Exception):
@@ -84,13 +89,14 @@ def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEn
                 "rerank", f"{name} left {left} of {len(top)} candidates: budget spent"
             )
         if reached.any():
-            signals.append(_over_pool(name, candidates, top[readable[reached]], raw[reached]))
-            unread = np.setdiff1d(np.arange(len(top)), readable)
-            if len(unread):
-                signals[-1] = _keeping_first(signals[-1], candidates, top, top[unread])
+            signal = _over_pool(_distinct(name, signals), candidates, top[readable[reached]], raw[reached])
+            unread = top[np.setdiff1d(np.arange(len(top)), readable)]
+            signals.append(_keeping_first(signal, candidates, top, unread) if len(unread) else signal)
+            counted.append(signal.scored.copy())
+            counted[-1][unread] = True
     if not signals:
         return candidates
-    return _fused(candidates, query, tuple(signals))
+    return _fused(candidates, query, tuple(signals), counted)
 
 
 Texts = Callable[[Ints], list[str]]
@@ -139,8 +145,7 @@ def _readable(scorer: CrossEncoder, text: str, texts: Sequence[str]) -> NDArray[
         return np.arange(len(texts))
     if scorer.knows(text) < _READABLE:
         return None
-    readable = np.flatnonzero([scorer.knows(each) >= _READABLE for each in texts])
-    return readable if len(readable) else None
+    return np.flatnonzero([scorer.knows(each) >= _READABLE for each in texts])
 
 
 def _score(request: Request, deadline: float | None) -> Floats:
@@ -179,6 +184,13 @@ def _name(scorer: CrossEncoder) -> str:
     return str(getattr(scorer, "name", type(scorer).__name__))
 
 
+def _distinct(name: str, signals: Sequence[Signal]) -> str:
+    """The name, numbered where another scorer has it: explanations go by name."""
+    taken = {signal.name for signal in signals}
+    numbered = (f"{name} ({i})" for i in range(2, len(taken) + 2))
+    return name if name not in taken else next(other for other in numbered if other not in taken)
+
+
 def _over_pool(name: str, candidates: Candidates, positions: Ints, raw: Floats) -> Signal:
     """Spread the scores of some candidates over the pool."""
     over, scored, scale = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool), np.zeros(len(candidates))
@@ -188,21 +200,27 @@ def _over_pool(name: str, candidates: Candidates, positions: Ints, raw: Floats) 
 
 def _keeping_first(signal: Signal, candidates: Candidates, top: Ints, unread: Ints) -> Signal:
     """Count the first stage's score, on the scale of all that were to be scored, for those that were not read."""
-    scale, scored = signal.normalized.copy(), signal.scored.copy()
+    scale = signal.normalized.copy()
     first = np.zeros(len(candidates))
     first[top] = minmax(np.ascontiguousarray(candidates.score[top]))
-    scale[unread], scored[unread] = first[unread], True
-    return replace(signal, normalized=scale, scored=scored)
+    scale[unread] = first[unread]
+    return replace(signal, normalized=scale)
 
 
-def _fused(candidates: Candidates, query: Query, signals: tuple[Signal, ...]) -> Candidates:
+def _fused(
+    candidates: Candidates, query: Query, signals: tuple[Signal, ...], counted: Sequence[NDArray[np.bool_]]
+) -> Candidates:
+    """Order those that have a place by every signal by all of them, then the rest as they were."""
     config = query.config
-    scored = np.logical_and.reduce([signal.scored for signal in signals])
+    scored = np.logical_and.reduce(counted)
     positions = np.flatnonzero(scored)
     first = minmax(np.ascontiguousarray(candidates.score[positions])) if len(positions) else np.empty(0)
     if config.rerank_fusion == "rrf":
         places = np.stack(
-            [ranks(candidates.score, scored)[positions], *(ranks(s.normalized, s.scored)[positions] for s in signals)]
+            [
+                ranks(candidates.score, scored)[positions],
+                *(ranks(signal.normalized, has)[positions] for signal, has in zip(signals, counted, strict=True)),
+            ]
         )
         fused = rrf_scores(places, k=config.rrf_k) * (config.rrf_k + 1) / len(places)
     else:

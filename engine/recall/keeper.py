@@ -110,6 +110,12 @@ class IndexKeeper:
         if self._folder is not None:
             remove_generations(self._folder, lambda name: int(name.rpartition("-")[2]) not in namespaces)
 
+    def forget_graphs(self, embedder: str) -> None:
+        """Remove every graph from disk: the vectors are another model's from here on."""
+        self.embedder = embedder
+        if self._folder is not None:
+            remove_generations(self._folder, lambda name: name.startswith("graph-"))
+
     def consider(self, namespace: int) -> None:
         """Have a namespace's indexes built in the background if they are due."""
         held = self._held.get(namespace)
