@@ -118,7 +118,7 @@ def _steps(store: Store, text: str, settings: Settings) -> _Steps:
     namespace, k, config = settings.namespace, settings.k, settings.config
     condition = None if settings.where is None else compile_where(settings.where)
     partition = store.partition(namespace)
-    scorers, failed = _scorers(config, store.device)
+    scorers, failed = _scorers(config, store)
     if partition is None or k == 0:
         clock.lap("recall")
         return Hits(None, Candidates(np.empty(0, dtype=np.int64)), (), (), {}, clock.total(), text)
@@ -148,7 +148,7 @@ def _steps(store: Store, text: str, settings: Settings) -> _Steps:
     return Hits(query, candidates, memories, [position for position, _ in kept], ids, clock.total(), text)
 
 
-def _scorers(config: SearchConfig, device: str) -> tuple[list[str | CrossEncoder], list[tuple[str, str]]]:
+def _scorers(config: SearchConfig, store: Store) -> tuple[list[str | CrossEncoder], list[tuple[str, str]]]:
     """The scorers, named models loaded, and what is wrong with those that are. A name of no model is an error."""
     scorers: list[str | CrossEncoder] = []
     failed: list[tuple[str, str]] = []
@@ -156,11 +156,14 @@ def _scorers(config: SearchConfig, device: str) -> tuple[list[str | CrossEncoder
         if not isinstance(scorer, str) or scorer == "bm25":
             scorers.append(scorer)
             continue
-        try:
-            model = load_cross_encoder(scorer, device=device)
-        except ModelFilesError as error:
-            failed.append(("rerank", f"{scorer} cannot be loaded: {error}"[:300]))
-            continue
+        model = store.cross_encoders.get(scorer)
+        if model is None:
+            try:
+                model = load_cross_encoder(scorer, device=store.device)
+            except ModelFilesError as error:
+                failed.append(("rerank", f"{scorer} cannot be loaded: {error}"[:300]))
+                continue
+            store.cross_encoders[scorer] = model
         scorers.append(model)
         failed.extend(("rerank", reason) for reason in getattr(model, "degraded", ()))
     return scorers, failed
@@ -314,7 +317,7 @@ def _vector(
         return None, [
             ("dense", f"the embedder {embedder.name!r} knows nothing of this query; only keywords were searched")
         ]
-    return vector, []
+    return vector, [("dense", reason) for reason in getattr(embedder, "degraded", ())]
 
 
 def _embedded(

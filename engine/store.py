@@ -34,7 +34,7 @@ from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
 from jiyi.models.onnx_folder import EMBEDDER, read_onnx_folder
-from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
 from jiyi.models.registry import available, load_embedder
 from jiyi.partition import Partition, rows_of
 from jiyi.recall.keeper import Indexes, IndexKeeper
@@ -83,6 +83,8 @@ class Store:
         self.embedder = embedder
         self.unusable = unusable
         self.device = device
+        self.cross_encoders: dict[str, CrossEncoder] = {}
+        """Those that searches asked for by name: finding one among all there are reads every manifest (3 ms)."""
         self.companion = companion
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
@@ -357,6 +359,7 @@ class Store:
                 ) from error
         if (
             self.table is not None
+            and self.mismatch is None  # another table's tokens are never looked up
             and len(partition.view.tokens)
             and partition.view.tokens.max() >= len(self.table.table)
         ):
@@ -410,7 +413,8 @@ class Store:
                 return
             self._data_version = version
             manifest = self.ledger.manifest()
-            if (manifest.get("dim"), manifest.get("vectors_version", 0)) != (self.dim, self._vectors_version):
+            now = (manifest.get("embedder"), manifest.get("dim"), manifest.get("vectors_version", 0))
+            if now != (self.model, self.dim, self._vectors_version):
                 self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
                 self._vectors_version = manifest.get("vectors_version", 0)
                 self.mismatch = self._find_mismatch(self.embedder, None)

@@ -101,12 +101,18 @@ def _prefetch(_typing: Any, array: Any, row: Any, column: Any) -> Any:
     return types.void(array, types.int64, types.int64), generate
 
 
-@numba.njit(nogil=True)
-def prefetch(array: Any, row: Any) -> None:
-    """Ask for a row of a C-contiguous table ahead of its use: rows picked here and there come from main memory."""
+def _fetch_row(array: Any, row: Any) -> None:
     step = 64 // array.itemsize
     for column in range(0, array.shape[1], step):
         _prefetch(array, row, column)  # type: ignore[call-arg]
+
+
+def _fetch_nothing(array: Any, row: Any) -> None:
+    """Kernels as plain Python know no memory."""
+
+
+#: Asks for a row of a C-contiguous table ahead of its use: rows picked here and there come from main memory.
+prefetch: Any = _fetch_nothing if getattr(numba.config, "DISABLE_JIT", False) else numba.njit(nogil=True)(_fetch_row)
 
 
 def compile_all() -> int:

@@ -181,7 +181,10 @@ def _checked(scores: object, count: int) -> Floats:
 
 
 def _name(scorer: CrossEncoder) -> str:
-    return str(getattr(scorer, "name", type(scorer).__name__))
+    try:
+        return str(getattr(scorer, "name", type(scorer).__name__))[:80]
+    except Exception:  # a model of the user's
+        return type(scorer).__name__
 
 
 def _distinct(name: str, signals: Sequence[Signal]) -> str:

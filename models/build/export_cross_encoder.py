@@ -255,7 +255,6 @@ def main() -> None:
     args = parser.parse_args()
     sources = [
         {"what": "all-MiniLM-L6-v2, the start", "licence": "Apache-2.0"},
-        {"what": "SQuAD sentences and questions as split by xinyadu/nqg", "licence": "CC BY-SA 4.0"},
         {"what": "emorynlp/selqa", "licence": "Apache-2.0"},
         {"what": "HIT-SCIR/Molweni", "licence": "Apache-2.0"},
     ]

@@ -45,7 +45,9 @@ def main() -> None:
     tokenizer.no_truncation()
     teacher = None if args.teacher is None else load(args.teacher).eval()
     checkpoint = args.out.with_suffix(".checkpoint")
-    if teacher is None:
+    if args.go_on is not None:
+        network = load(args.go_on)
+    elif teacher is None:
         network = load_sentence_encoder(args.start, args.layers)
     else:
         network = load(args.teacher, tuple(int(layer) for layer in args.keep.split(",")))
@@ -99,27 +101,29 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="folder of the sentence encoder")
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--go-on", type=Path, help="weights of an earlier run to go on from")
     parser.add_argument("--teacher", type=Path)
     parser.add_argument("--keep", default="0,2,5", help="layers of the teacher that the student starts from")
     parser.add_argument("--without", nargs="*", default=["friendsqa"], help="sources that are left out")
     parser.add_argument("--groups", type=int, default=14_000)
+    parser.add_argument("--talk", type=int, default=2, help="how often each group of talk comes")
     parser.add_argument("--rate", type=float, default=5e-5)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    if (args.start is None) == (args.teacher is None):
-        parser.error("give --start (train) or --teacher (distil)")
+    if sum(source is not None for source in (args.start, args.teacher, args.go_on)) != 1:
+        parser.error("give one of --start (train), --go-on (train on) and --teacher (distil)")
     return args
 
 
 def _mixed(groups: Sequence[Group], args: argparse.Namespace, random_: random.Random) -> list[Group]:
-    """A fair sample in which talk, which is what memories are, comes twice."""
+    """A sample in which talk, which is what memories are, comes more often than encyclopedias."""
     talk = [group for group in groups if not group.source.startswith("squad")]
     rest = [group for group in groups if group.source.startswith("squad")]
     random_.shuffle(rest)
-    mixed = [*talk, *talk, *rest[: max(0, args.groups - 2 * len(talk))]]
+    mixed = [*(args.talk * talk), *rest[: max(0, args.groups - args.talk * len(talk))]]
     random_.shuffle(mixed)
     return mixed[: args.groups]
 

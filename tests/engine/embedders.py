@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,3 +97,89 @@ class HashTable(HashEmbedder):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         return self.embed([text])[0]
+
+
+class SpyEmbedder(HashEmbedder):
+    """A `HashEmbedder` that remembers the queries it was given."""
+
+    def __init__(self, dim: int = 32, name: str = "spy") -> None:
+        super().__init__(dim, name)
+        self.queries: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        made = [HashEmbedder.embed_query(self, text) for text in texts]
+        return np.stack(made) if made else np.empty((0, self.dim), np.float32)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        self.queries.append(text)
+        return super().embed_query(text)
+
+
+def hashed_score(query: str, text: str) -> float:
+    """A score in [0, 1) that is the same in every process."""
+    return _digest(f"{query}\n{text}") % 10_007 / 10_007
+
+
+class PlainScorer:
+    """A `CrossEncoder` and no more: answers from a function, and remembers every call."""
+
+    def __init__(self, score_of: Callable[[str, str], float] = hashed_score, name: str = "plain") -> None:
+        self.name = name
+        self.score_of = score_of
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.asked.append((query, list(texts)))
+        return np.array([self.score_of(query, text) for text in texts], np.float32)
+
+
+class PairScorer:
+    """A `CrossEncoder` that scores pairs too, reads what it is told to, and may stop after some."""
+
+    def __init__(
+        self,
+        score_of: Callable[[str, str], float] = hashed_score,
+        *,
+        name: str = "pairs",
+        knows: Callable[[str], float] = lambda text: 1.0,
+        most: int | None = None,
+        answer: Callable[[list[tuple[str, str]]], Any] | None = None,
+    ) -> None:
+        """Say what it answers.
+
+        Args:
+            score_of: of a query and a text.
+            name: for explanations.
+            knows: share of a text's letters that it reads.
+            most: pairs that it reaches in a call; NaN for the others.
+            answer: what a call returns, or raises, instead.
+        """
+        self.name = name
+        self.score_of = score_of
+        self.share = knows
+        self.most = most
+        self.answer = answer
+        self.calls: list[list[tuple[str, str]]] = []
+        self.deadlines: list[float | None] = []
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise NotImplementedError("a scorer of pairs is asked for pairs")
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]], *, deadline: float | None = None) -> Any:
+        self.calls.append(list(pairs))
+        self.deadlines.append(deadline)
+        if self.answer is not None:
+            return self.answer(list(pairs))
+        scores = np.array([self.score_of(query, text) for query, text in pairs], np.float32)
+        if self.most is not None:
+            scores[self.most :] = np.nan
+        return scores
+
+    def knows(self, text: str) -> float:
+        return self.share(text)
+
+
+def reads_latin(text: str) -> float:
+    """Share of a text's letters that are ASCII; 1 without letters."""
+    letters = [character for character in text if character.isalpha()]
+    return sum(letter.isascii() for letter in letters) / len(letters) if letters else 1.0

@@ -582,7 +582,7 @@ def test_a_megabyte_of_text(anywhere: jiyi.Engine) -> None:
         ({"budget_ms": float("nan")}, ValueError),
         ({"budget_ms": "5"}, (TypeError, ValueError)),
         ({"budget_ms": True}, (TypeError, ValueError)),
-        ({"preset": "best"}, ValueError),
+        ({"preset": "finest"}, ValueError),
         ({"preset": 5}, (TypeError, ValueError)),
         ({"preset": []}, (TypeError, ValueError)),
         ({"preset": "fast", "config": jiyi.SearchConfig()}, ValueError),

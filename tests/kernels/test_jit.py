@@ -191,6 +191,25 @@ def test_plain_python_when_numba_is_disabled():
     run(SCRIPT, NUMBA_DISABLE_JIT="1")
 
 
+def test_plain_python_of_a_kernel_that_asks_for_memory_ahead():
+    code = """
+import numpy as np
+from jiyi.kernels.late_interaction import max_sim
+table = np.arange(1, 801, dtype=np.int64).reshape(50, 16).astype(np.int8)
+tokens, rows = np.arange(30, dtype=np.uint32), np.array([0, 1])
+with np.errstate(over="ignore"):
+    scores = max_sim(
+        table[:2].astype(np.float32), np.ones(2), table, np.ones(50, np.float32), np.array([0, 20, 30]), tokens, rows
+    )
+print(*scores)
+"""
+    plain = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, check=True
+    )
+    compiled = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert [float(score) for score in plain.stdout.split()] == [float(score) for score in compiled.stdout.split()]
+
+
 def test_the_package_alone_loads_no_numba():
     """Loaded without `jiyi` itself, which imports what it uses."""
     run(
