@@ -26,7 +26,7 @@ VECTORS = np.random.default_rng(0).normal(size=(10, 4))
 
 
 def _put(ledger: Ledger, *memories: Memory) -> list[int]:
-    return ledger.put(memories, analyse(memories, [None] * len(memories), None), {}).keys
+    return ledger.put(memories, analyse(memories, [None] * len(memories), None, None), {}).keys
 
 
 def _labels(ledger: Ledger) -> list[int]:
@@ -56,7 +56,7 @@ def test_a_replaced_memory_gets_a_new_label(folder: Path) -> None:
     folder.mkdir()
     ledger = Ledger(folder)
     first = _put(ledger, Memory(text="old", id="a"))
-    written = ledger.put([Memory(text="new", id="a")], analyse([Memory(text="new", id="a")], [None], None), {})
+    written = ledger.put([Memory(text="new", id="a")], analyse([Memory(text="new", id="a")], [None], None, None), {})
     assert written.ended == first
     assert written.keys[0] > first[0]
     assert [memory.text for _, memory in ledger.select("1", ())] == ["new"]

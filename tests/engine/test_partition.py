@@ -48,7 +48,7 @@ class Model:
         self.sequence = 0
 
     def append(self, memories: list[Memory]) -> None:
-        derived = analyse(memories, [None] * len(memories), EMBEDDER)
+        derived = analyse(memories, [None] * len(memories), EMBEDDER, EMBEDDER)
         columns = []
         for memory, row in zip(memories, derived, strict=True):
             self.sequence += 1
@@ -219,7 +219,7 @@ def test_rows_of_nothing() -> None:
 
 def test_damaged_columns_are_a_store_error_that_names_the_label() -> None:
     memory = Memory(text="cat")
-    row = analyse([memory], [None], None)[0]
+    row = analyse([memory], [None], None, None)[0]
     key, kind, timestamp, expires, session, terms, freqs, tokens = column_row(NAMESPACE << LABEL_BITS | 41, memory, row)
     for damaged in ((terms[:-1], freqs, tokens), (terms, freqs[:-2], tokens), (terms, freqs, b"123")):
         with pytest.raises(StoreError, match=r"label 41 .*verify"):
@@ -270,7 +270,7 @@ def test_one_view_shows_what_ended_and_what_came() -> None:
     random_ = random.Random(4)
     model.append([_memory(random_) for _ in range(3)])
     new = _memory(random_)
-    [row] = analyse([new], [None], EMBEDDER)
+    [row] = analyse([new], [None], EMBEDDER, EMBEDDER)
     columns = rows_of([column_row(NAMESPACE << LABEL_BITS | 5, new, row)])
     model.partition.apply(5, ended=np.array([2], np.int64), rows=columns, vectors=[[row.vector]])
     model.rows.append((5, new, row.vector))
