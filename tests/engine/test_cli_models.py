@@ -81,7 +81,7 @@ class TestListAndInfo:
         code, out, _ = run("list", "--json")
         assert code == 0
         found = [json.loads(line) for line in out.splitlines()]
-        assert [record["name"] for record in found if record["available"]] == ["e5-static-256"]
+        assert [record["name"] for record in found if record["available"]] == ["e5-static-256", "rerank-en"]
         assert {record["name"] for record in found if record["origin"] == "pull"} == set(KNOWN)
         assert {record["name"] for record in found if record["origin"] == "build"} == {"e5-small"}
 
@@ -93,7 +93,7 @@ class TestListAndInfo:
         assert "odd" in out
         assert err.startswith("jiyi: note: odd cannot be loaded")
 
-    @pytest.mark.parametrize("name", [*KNOWN, "e5-static-256", "e5-small"])
+    @pytest.mark.parametrize("name", [*KNOWN, "e5-static-256", "rerank-en", "e5-small"])
     def test_info(self, run: Run, name: str) -> None:
         code, out, err = run("info", name)
         assert (code, err) == (0, "")
