@@ -107,7 +107,7 @@ class TestListAndInfo:
         code, out, _ = run("info", name, "--json")
         record = json.loads(out)
         assert record["name"] == name
-        assert record["available"] == (name == "e5-static-256")
+        assert record["available"] == (name in ("e5-static-256", "rerank-en"))
 
     @pytest.mark.parametrize("name", ["", "..", "😀", "bge", "a/b", "x" * 5000])
     def test_info_of_nothing(self, failing: Failing, name: str) -> None:
