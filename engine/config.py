@@ -124,8 +124,10 @@ class SearchConfig:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
         if self.dense_weight + self.keyword_weight + self.late_weight <= 0:
             raise ValueError("dense_weight, keyword_weight and late_weight are all 0; at least one must be above")
-        if not isinstance(self.rerank, tuple):
-            object.__setattr__(self, "rerank", (self.rerank,))
+        if self.rerank is None:
+            object.__setattr__(self, "rerank", ())
+        elif not isinstance(self.rerank, tuple):
+            object.__setattr__(self, "rerank", tuple(self.rerank) if isinstance(self.rerank, list) else (self.rerank,))
         for scorer in self.rerank:
             if not (isinstance(scorer, str) and scorer) and not callable(getattr(scorer, "score", None)):
                 raise TypeError(

@@ -44,6 +44,7 @@ Vector = Sequence[float] | NDArray[Any]
 _List = list
 
 _DEFAULT_EMBEDDER: Final = "default"
+_LONGEST_BUDGET_MS: Final = 1e12  # thirty years: any more is no limit either
 _CONTEXT_SETTINGS: Final = frozenset(setting.name for setting in fields(ContextConfig))
 
 
@@ -475,6 +476,8 @@ class Engine:
             isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms >= 0
         ):
             raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
+        if budget_ms is not None:
+            budget_ms = min(budget_ms, _LONGEST_BUDGET_MS)
         return Settings(
             namespace=checked_name(namespace, "namespace"),
             k=_checked_count(k, "k"),
@@ -587,7 +590,12 @@ class Engine:
             )
         _check_embedder(chosen)
         table = chosen if isinstance(chosen, TokenTable) else companion
-        return run_reindex(self._store, chosen, table, progress)
+        if not self._store.reindexing.acquire(blocking=False):
+            raise StoreError("a reindex of this store is running in another thread; wait for it to end")
+        try:
+            return run_reindex(self._store, chosen, table, progress)
+        finally:
+            self._store.reindexing.release()
 
     def snapshot(self, dest: str | os.PathLike[str]) -> Path:
         """Copy the store into a new folder, consistently, while reading and writing go on; return the folder.

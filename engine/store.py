@@ -86,6 +86,8 @@ class Store:
         self.cross_encoders: dict[str, CrossEncoder] = {}
         """Those that searches asked for by name: finding one among all there are reads every manifest (3 ms)."""
         self.companion = companion
+        self._adopt = adopt
+        self.reindexing = threading.Lock()
         self.index_config = index_config
         self._budget_bytes = memory_budget_bytes
         self._pid = os.getpid()
@@ -417,6 +419,8 @@ class Store:
             if now != (self.model, self.dim, self._vectors_version):
                 self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
                 self._vectors_version = manifest.get("vectors_version", 0)
+                if self._adopt and self.embedder is not None and self.model not in (None, self.embedder.name):
+                    self.embedder = _known(str(self.model), self.device) or self.embedder
                 self.mismatch = self._find_mismatch(self.embedder, None)
                 self.table = self._table(manifest, self.companion)
                 self._unload_all()

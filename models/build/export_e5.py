@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -49,12 +50,21 @@ def build_e5_small(precision: str = "int8", *, again: bool = False, progress: Pr
     """
     name = e5_name(checked_precision(precision))
     folder = model_folder(name)
-    if not again and (folder / MANIFEST).is_file():
+    if not again and _is_whole(folder):
         return folder
     source = _source()
     with staged(name) as aside:
         export_e5(source, aside, precision, progress=progress)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files of an earlier build are all there, by their sizes."""
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        return all((folder / name).stat().st_size == told["bytes"] for name, told in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def export_e5(source: Path, folder: Path, precision: str = "int8", *, progress: Progress | None = None) -> None:

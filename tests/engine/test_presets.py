@@ -375,3 +375,15 @@ def test_a_preset_that_finds_a_transformer_opens_it_only_then(child: Child, cach
     assert (fast.stdout.strip(), fast.stderr) == ("[]", "")
     balanced = child(f"import jiyi; jiyi.open(preset='balanced')\n{LOADED}", env={"JIYI_CACHE": str(cache)})
     assert "'onnxruntime'" in balanced.stdout
+
+
+def test_rerank_takes_a_list_and_none_is_none() -> None:
+    assert jiyi.SearchConfig(rerank=["bm25"]).rerank == ("bm25",)  # type: ignore[arg-type]
+    assert jiyi.SearchConfig(rerank=[]).rerank == ()  # type: ignore[arg-type]
+    assert jiyi.SearchConfig(rerank=None).rerank == ()  # type: ignore[arg-type]
+
+
+def test_a_budget_beyond_all_numbers_is_no_limit() -> None:
+    with jiyi.open(None) as engine:
+        engine.add("tea")
+        assert engine.search("tea", rerank="bm25", budget_ms=10**400).degraded == ()

@@ -175,3 +175,29 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["reindex", "--store", str(tmp_path), "--embedder", "nonsense"]) != 0
     assert "there is no embedder 'nonsense'" in capsys.readouterr().err
     assert main(["search", "tea", "--store", str(tmp_path), "--json"]) == 0
+
+
+def test_a_reader_that_named_no_embedder_takes_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = HashEmbedder(12, "b")
+    monkeypatch.setattr("jiyi.store.load_embedder", lambda name, **_: {"b": new}[name])
+    with jiyi.open(tmp_path) as engine:
+        engine.add_many(TEXTS)
+        with jiyi.open(tmp_path, read_only=True) as reader:
+            assert reader.search("tea").degraded == ()
+            engine.reindex(new)
+            assert reader.search("tea").degraded == ()
+            assert answers(reader) == answers(engine)
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    with filled(tmp_path, HashEmbedder(8, "a")) as engine:
+        refused: list[str] = []
+
+        def again(done: int, whole: int) -> None:
+            with pytest.raises(jiyi.StoreError, match="is running") as caught:
+                engine.reindex(HashEmbedder(10, "c"))
+            refused.append(str(caught.value))
+
+        engine.reindex(HashEmbedder(12, "b"), progress=again)
+        assert refused
+        assert engine.stats()["embedder"] == "b"
