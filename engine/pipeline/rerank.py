@@ -80,7 +80,8 @@ def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEn
         if len(readable) < len(top):
             foreign = len(top) - len(readable)
             candidates = candidates.with_degraded(
-                "rerank", f"{name} cannot read {foreign} of {len(top)} candidates; they keep their score"
+                "rerank",
+                f"{name} cannot read {foreign} of {len(top)} candidates; they count by their first-stage score",
             )
         reached = ~np.isnan(raw)
         if not reached.all():

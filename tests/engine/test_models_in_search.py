@@ -433,7 +433,7 @@ def test_texts_that_the_model_cannot_read_keep_their_score(mixed: jiyi.Engine) -
     scorer = english()
     hits = ask(mixed, scorer)
     assert [text for _, text in scorer.calls[0]] == ["text0", "text2", "text4"]
-    assert notes(hits) == ["rerank: english cannot read 2 of 5 candidates; they keep their score"]
+    assert notes(hits) == ["rerank: english cannot read 2 of 5 candidates; they count by their first-stage score"]
     before = {hit.memory.id: hit.score for hit in ask(mixed, ())}
     after = {hit.memory.id: hit.score for hit in hits}
     assert {i: after[i] for i in ("i1", "i3")} == pytest.approx({i: before[i] for i in ("i1", "i3")}, abs=1e-9)
@@ -455,7 +455,7 @@ def test_unread_texts_are_not_thrown_behind_those_left(mixed: jiyi.Engine, fusio
     assert set(hits.ids[:3]) == {"i0", "i1", "i3"}
     assert hits.ids[3:] == ["i2", "i4"]
     assert notes(hits) == [
-        "rerank: english cannot read 2 of 5 candidates; they keep their score",
+        "rerank: english cannot read 2 of 5 candidates; they count by their first-stage score",
         "rerank: english left 2 of 5 candidates: budget spent",
     ]
     checked(hits)
@@ -509,7 +509,7 @@ def test_a_real_model_of_english_in_a_mixed_pool(engine: jiyi.Engine, tiny_rank:
     adding.add("tiny-rank", tiny_rank)
     fill(engine, ["I love hiking", "京都很美", "green tea in the morning"])
     hits = ask(engine, "tiny-rank", query="where does the dog live")
-    assert notes(hits) == ["rerank: tiny-rank cannot read 1 of 3 candidates; they keep their score"]
+    assert notes(hits) == ["rerank: tiny-rank cannot read 1 of 3 candidates; they count by their first-stage score"]
     raw = {hit.memory.id: hit.factors["reranked"]["tiny-rank"]["raw"] for hit in hits}
     assert [i for i, value in raw.items() if value is None] == ["i1"]
     skipped = ask(engine, "tiny-rank", query="京都在哪里")

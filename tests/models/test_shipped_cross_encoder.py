@@ -74,7 +74,7 @@ def test_best_answers_a_chinese_question_and_says_that_it_was_not_reranked() -> 
         english = engine.search("Where did I move?", preset="best")
         assert english[0].memory.text == "I moved to Oslo in May"
         assert english[0].factors["reranked"][SHIPPED_CROSS_ENCODER]["raw"] is not None
-        assert "keep their score" in str(english.degraded[0])
+        assert "count by their first-stage score" in str(english.degraded[0])
 
 
 def test_importing_jiyi_and_searching_fast_opens_no_session() -> None:
