@@ -159,8 +159,15 @@ def save(network: JointEncoder, path: Path) -> None:
     aside.replace(path)
 
 
-def load(path: Path, layers: tuple[int, ...] | None = None) -> JointEncoder:
-    """Return a saved network; `layers` keeps some of its layers only, a start for a smaller one."""
+def load(path: Path, layers: tuple[int, ...] | None = None, feed_forward: int | None = None) -> JointEncoder:
+    """Return a saved network, or a start for a smaller one.
+
+    Args:
+        path: what `save` wrote.
+        layers: which of its layers are kept; all of them when None.
+        feed_forward: how many inner units of each layer are kept: those with the largest product of the norms of the
+            weights into them and out of them.
+    """
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
@@ -173,6 +180,18 @@ def load(path: Path, layers: tuple[int, ...] | None = None) -> JointEncoder:
         if int(number) in kept:
             state[f"new.{kept.index(int(number))}.{rest}"] = tensor
     state = {name.replace("new.", "layers.", 1): tensor for name, tensor in state.items()}
+    if feed_forward is not None:
+        sizes["feed_forward"] = feed_forward
+        for i in range(len(kept)):
+            _narrow(state, f"layers.{i}.", feed_forward)
     network = JointEncoder(Shape(**{**sizes, "layers": len(kept), "epsilon": float(metadata["epsilon"])}))
     network.load_state_dict(state)
     return network
+
+
+def _narrow(state: dict[str, Any], layer: str, units: int) -> None:
+    into, out = state[f"{layer}inner.weight"], state[f"{layer}outer.weight"]
+    strongest = (into.norm(dim=1) * out.norm(dim=0)).topk(units).indices.sort().values
+    state[f"{layer}inner.weight"] = into[strongest]
+    state[f"{layer}inner.bias"] = state[f"{layer}inner.bias"][strongest]
+    state[f"{layer}outer.weight"] = out[:, strongest]

@@ -50,7 +50,7 @@ def main() -> None:
     elif teacher is None:
         network = load_sentence_encoder(args.start, args.layers)
     else:
-        network = load(args.teacher, tuple(int(layer) for layer in args.keep.split(",")))
+        network = load(args.teacher, tuple(int(layer) for layer in args.keep.split(",")), args.feed_forward)
     groups = _mixed(read_groups(args.data / "english-train.jsonl.gz", without=args.without), args, random_)
     held = read_groups(args.data / "english-dev.jsonl.gz", without=args.without)
     print(json.dumps({"groups": Counter(group.source for group in groups), "held out": len(held)}), flush=True)
@@ -104,6 +104,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--go-on", type=Path, help="weights of an earlier run to go on from")
     parser.add_argument("--teacher", type=Path)
     parser.add_argument("--keep", default="0,2,5", help="layers of the teacher that the student starts from")
+    parser.add_argument("--feed-forward", type=int, help="inner units of the student's layers; all when left out")
     parser.add_argument("--without", nargs="*", default=["friendsqa"], help="sources that are left out")
     parser.add_argument("--groups", type=int, default=14_000)
     parser.add_argument("--talk", type=int, default=2, help="how often each group of talk comes")
