@@ -11,7 +11,7 @@ Stemming is Snowball's English stemmer (Porter 2001) as Tantivy ships it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -21,12 +21,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.compounds import Compounds, compounds, joined
+from jiyi.dates import Span, named_dates
 from jiyi.memory import Memory
+from jiyi.models.simplified import simplified
 from jiyi.stopwords import CHINESE, ENGLISH
-from jiyi.text import TOKENIZER_VERSION, fold, is_run, segments
+from jiyi.text import TOKENIZER_VERSION, fold, folded_segments, is_run
 
 #: Changes whenever a text's terms would; a store of another version is analysed again from the ledger.
-ANALYZER_VERSION: Final = f"{TOKENIZER_VERSION}.1"
+ANALYZER_VERSION: Final = f"{TOKENIZER_VERSION}.2"
 
 WORD: Final = 0
 BIGRAM: Final = 1
@@ -97,21 +100,39 @@ def _speaker_term(name: str) -> int:
     return _hash(name, SPEAKER)
 
 
-def speaker_terms(speaker: str) -> list[int]:
+@lru_cache(maxsize=1 << 12)
+def speaker_terms(speaker: str) -> tuple[int, ...]:
     """Return the terms of a speaker's name, so that "what did Ana say" can match who said it."""
-    return [_speaker_term(segment) for segment in segments(speaker)]
+    return tuple(_speaker_term(segment) for segment in folded_segments(simplified(fold(speaker))))
 
 
 def text_terms(text: str) -> list[int]:
-    """Return every term of a text in text order, repeats kept: words, characters and bigrams."""
+    """Return every term of a text, repeats kept: words, characters and bigrams, whole numbers and identifiers."""
+    return _text_terms(text, simplified(fold(text)))
+
+
+def _text_terms(text: str, folded: str) -> list[int]:
+    found = compounds(text, folded)
+    words = folded_segments(found.rest)
     terms: list[int] = []
-    for segment in segments(text):
-        if is_run(segment):
-            terms.extend(map(word_term, segment))
-            terms.extend(_bigram_term(segment[i : i + 2]) for i in range(len(segment) - 1))
-        else:
-            terms.append(word_term(segment))
+    if not found.rest.isascii():
+        for run in filter(is_run, words):
+            terms.extend(map(word_term, run))
+            terms.extend(_bigram_term(run[i : i + 2]) for i in range(len(run) - 1))
+        words = [segment for segment in words if not is_run(segment)]
+    terms.extend(map(word_term, words))
+    if pairs := joined(words):
+        terms.extend(map(word_term, pairs))
+    if found.more:
+        terms.extend(_compound_terms(found))
     return terms
+
+
+def _compound_terms(found: Compounds) -> Iterator[int]:
+    yield from map(word_term, found.numbers)
+    yield from map(word_term, found.humps)
+    # Of the sort of bigrams: made of words that are counted already.
+    yield from map(_bigram_term, found.wholes)
 
 
 def is_sort(terms: NDArray[np.uint64], sort: int) -> NDArray[np.bool_]:
@@ -121,62 +142,6 @@ def is_sort(terms: NDArray[np.uint64], sort: int) -> NDArray[np.bool_]:
 
 
 # ---------------------------------------------------------------------------------------------------- queries
-
-_MONTHS: Final = {
-    name: month
-    for month, names in enumerate(
-        (
-            "january jan",
-            "february feb",
-            "march mar",
-            "april apr",
-            "may",
-            "june jun",
-            "july jul",
-            "august aug",
-            "september sep sept",
-            "october oct",
-            "november nov",
-            "december dec",
-        ),
-        start=1,
-    )
-    for name in names.split()
-}
-_MONTH_NAME: Final = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_DATES: Final = (
-    re.compile(r"(?P<y>(?:19|20)\d\d)(?:-|/|\.|年)(?P<m>\d{1,2})(?:(?:-|/|\.|月)(?P<d>\d{1,2}))?(?!\d)"),
-    re.compile(rf"\b(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH_NAME})\b"),
-    re.compile(rf"\b(?P<month>{_MONTH_NAME})\.? (?P<d>\d{{1,2}})(?:st|nd|rd|th)?\b"),
-    re.compile(rf"\b(?P<month>{_MONTH_NAME})\b"),
-    re.compile(r"(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?"),
-    re.compile(r"\b(?P<y>(?:19|20)\d\d)\b|(?P<y2>(?:19|20)\d\d)年"),
-)
-
-
-# What every date holds. Most queries hold neither, and six patterns need not look.
-_DIGIT_OR_MONTH: Final = re.compile(rf"\d|{_MONTH_NAME}")
-
-
-def query_date_terms(folded: str) -> set[int]:
-    """Return the date terms that a folded query names ("8 May 2023", "2023-05-08", "5月8日", "2023年")."""
-    if _DIGIT_OR_MONTH.search(folded) is None:
-        return set()
-    parts: set[str] = set()
-    for pattern in _DATES:
-        for match in pattern.finditer(folded):
-            found = match.groupdict()
-            year = found.get("y") or found.get("y2")
-            month = _MONTHS[found["month"]] if found.get("month") else int(found.get("m") or 0)
-            day = int(found.get("d") or 0)
-            if year:
-                parts.add(f"y{int(year)}")
-            if 1 <= month <= 12:
-                parts.add(f"m{month}")
-            if 1 <= day <= 31:
-                parts.add(f"d{day}")
-    return {_date_term(part) for part in parts}
-
 
 # Stop words of several characters part a run. Single ones are too often half of a word (都 in 京都, 地 in 地铁): they
 # are not looked for by themselves, and the bigrams that hold them stay.
@@ -189,14 +154,22 @@ def content_words(text: str) -> list[str]:
 
     "猫叫什么名字" gives "猫叫" and "名字"; "what is the cat's name" gives "cat's" and "name".
     """
+    return _content(folded_segments(fold(text)))
+
+
+def _content(every: list[str]) -> list[str]:
     kept: list[str] = []
-    every = segments(text)
     for segment in every:
         if is_run(segment):
             kept.extend(part for part in _PARTING_STOP.split(segment) if not _SINGLE_STOP.issuperset(part))
         elif segment not in ENGLISH:
             kept.append(segment)
     return kept or every
+
+
+# Characters of a name in an unspaced script, and how far into a run names are looked for.
+_LONGEST_NAME: Final = 4
+_MOST_NAMES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +180,28 @@ class QueryTerms:
     """Distinct terms, ascending, shape (q,)."""
     content: str
     """The query without question and function words, folded: what the token table looks up."""
+    speakers: NDArray[np.uint64]
+    """What would be the terms of speakers that it names, ascending: of no use where nobody is called so."""
+    spans: tuple[Span, ...] = ()
+    """The times that it names."""
 
 
-def query_terms(text: str) -> QueryTerms:
-    """Analyse a query: stop words out (unless nothing else is left), dates named in it as date terms."""
-    words = content_words(text)
-    terms = query_date_terms(fold(text))
+def query_terms(text: str, now_s: float | None = None) -> QueryTerms:
+    """Analyse a query: stop words out (unless nothing else is left), dates named in it as date terms.
+
+    Args:
+        text: the query.
+        now_s: the moment that "yesterday" counts from, in epoch seconds.
+    """
+    folded = simplified(fold(text))
+    found = compounds(text, folded)
+    every = folded_segments(found.rest)
+    words = _content(every) if every else []
+    dates = named_dates(folded, now_s)
+    terms = set(map(_date_term, dates.parts))
+    terms.update(_compound_terms(found))
+    terms.update(map(word_term, joined(every)))
+    speakers: set[int] = set()
     for word in words:
         if is_run(word):
             characters = [character for character in word if character not in _SINGLE_STOP] or list(word)
@@ -221,8 +210,18 @@ def query_terms(text: str) -> QueryTerms:
             terms.update(_bigram_term(pair) for pair in pairs if not _SINGLE_STOP.issuperset(pair))
         else:
             terms.add(word_term(word))
-        terms.add(_speaker_term(word.removesuffix("'s")))
-    return QueryTerms(np.array(sorted(terms), dtype=np.uint64), " ".join(words))
+            speakers.add(_speaker_term(word.removesuffix("'s")))
+    for run in filter(is_run, every):
+        # Names of unspaced scripts stand inside the run: every part of it that may be one.
+        for size in range(2, _LONGEST_NAME + 1):
+            speakers.update(_speaker_term(run[i : i + size]) for i in range(min(len(run) - size + 1, _MOST_NAMES)))
+    terms |= speakers
+    return QueryTerms(
+        np.array(sorted(terms), dtype=np.uint64),
+        " ".join(content_words(text)),
+        np.array(sorted(speakers), dtype=np.uint64),
+        dates.spans,
+    )
 
 
 # --------------------------------------------------------------------------------------------------- memories
@@ -245,8 +244,10 @@ def memory_terms(memories: Sequence[Memory]) -> TermColumns:
     flat: list[int] = []
     indptr = np.zeros(len(memories) + 1, dtype=np.int64)
     for i, memory in enumerate(memories):
-        flat.extend(text_terms(memory.text))
+        folded = simplified(fold(memory.text))
+        flat.extend(_text_terms(memory.text, folded))
         flat.extend(date_terms(memory.timestamp))
+        flat.extend(map(_date_term, named_dates(folded).parts))
         if memory.speaker:
             flat.extend(speaker_terms(memory.speaker))
         indptr[i + 1] = len(flat)

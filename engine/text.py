@@ -53,11 +53,15 @@ def fold(text: str) -> str:
 
 
 def segments(text: str) -> list[str]:
-    """Cut folded text into words, emoji and whole *runs* of unspaced script, in text order.
+    """Cut a text, folded, into words, emoji and whole *runs* of unspaced script, in text order.
 
     A run is what bigrams are taken from; `is_run` tells runs from words.
     """
-    folded = fold(text)
+    return folded_segments(fold(text))
+
+
+def folded_segments(folded: str) -> list[str]:
+    """Cut a text that is folded already, see `segments`."""
     return (_ASCII_SEGMENT if folded.isascii() else _SEGMENT).findall(folded)
 
 
@@ -65,6 +69,11 @@ def is_run(segment: str) -> bool:
     """Whether a segment is a run of unspaced script, to be read character by character."""
     # Almost every segment of English text is settled by this one comparison.
     return segment[0] > "\u0dff" and _UNSPACED_START.match(segment) is not None
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character belongs to a script that is written without spaces."""
+    return _UNSPACED_START.match(character) is not None
 
 
 def tokenize(text: str) -> list[str]:

@@ -1,0 +1,314 @@
+"""Dates that a text names: absolute ones ("8 May 2023", "5月8日"), and those that count from a moment ("上周五").
+
+What is found is of two uses: parts (year, month, day), which are terms like words, and spans of time, which a memory's
+own time may lie in or near. A bare "may" or "march" is a month only behind a word that makes it one ("in May").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final, NamedTuple
+
+_DAY: Final = timedelta(days=1)
+
+_MONTHS: Final = {
+    name: month
+    for month, names in enumerate(
+        (
+            "january jan",
+            "february feb",
+            "march mar",
+            "april apr",
+            "may",
+            "june jun",
+            "july jul",
+            "august aug",
+            "september sep sept",
+            "october oct",
+            "november nov",
+            "december dec",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_WEEKDAYS: Final = {
+    name: day
+    for day, names in enumerate(
+        (
+            "monday mon 一",
+            "tuesday tue 二",
+            "wednesday wed 三",
+            "thursday thu 四",
+            "friday fri 五",
+            "saturday sat 六",
+            "sunday sun 日 天",
+        )
+    )
+    for name in names.split()
+}
+_NUMBERS: Final = {
+    word: number
+    for number, words in enumerate(
+        (
+            "one a an 一",
+            "two 二 两",
+            "three 三",
+            "four 四",
+            "five 五",
+            "six 六",
+            "seven 七",
+            "eight 八",
+            "nine 九",
+            "ten 十",
+            "eleven 十一",
+            "twelve 十二",
+        ),
+        start=1,
+    )
+    for word in words.split()
+}
+
+_MONTH: Final = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_SURE_MONTH: Final = "|".join(sorted(name for name in _MONTHS if name not in ("may", "march", "mar", "sep", "dec")))
+_BEFORE_MONTH: Final = (
+    "in|of|since|until|till|during|by|last|this|next|early|late|mid|before|after|from|to|through|every"
+)
+_WEEKDAY: Final = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+_NUMBER: Final = r"\d{1,4}|" + "|".join(sorted((w for w in _NUMBERS if w.isascii()), key=len, reverse=True))
+_NUMBER_ZH: Final = r"\d{1,4}|" + "|".join(sorted((w for w in _NUMBERS if not w.isascii()), key=len, reverse=True))
+_DAY_OF_MONTH: Final = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
+
+
+def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, patterns))
+
+
+_WITH_MONTH: Final = _patterns(
+    rf"\b{_DAY_OF_MONTH}(?: of)? (?P<month>{_MONTH})\b\.?(?:,? (?P<y>(?:19|20)\d\d)\b)?",
+    rf"\b(?P<month>{_MONTH})\.? {_DAY_OF_MONTH}\b(?:,? (?P<y>(?:19|20)\d\d)\b)?",
+    rf"\b(?P<month>{_MONTH})\.?,? (?P<y>(?:19|20)\d\d)\b",
+    rf"\b(?:(?P<month>{_SURE_MONTH})|(?:{_BEFORE_MONTH}) (?P<month2>{_MONTH}))\b",
+)
+_WITH_DIGITS: Final = _patterns(
+    r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:-|/|\.|年)(?P<m>\d{1,2})(?:(?:-|/|\.|月)(?P<d>\d{1,2}))?(?!\d)",
+    r"(?<!\d)(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?",
+    r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:年|(?![\d\w]))",
+)
+# What every date holds. Most texts hold none of it, and the patterns need not look.
+_DIGIT: Final = re.compile(r"\d")
+_MONTH_STARTS: Final = tuple(sorted({name[:3] for name in _MONTHS}))
+_ANY_RELATIVE: Final = re.compile(
+    r"[天日周年月]|星期|礼拜|昨晚|\b(?:yesterday|tomorrow|today|ago|last|this|past|previous|on)\b"
+)
+
+_DAYS_ZH: Final = {
+    "大前天": -3,
+    "前天": -2,
+    "昨天": -1,
+    "昨日": -1,
+    "昨晚": -1,
+    "今天": 0,
+    "明天": 1,
+    "后天": 2,
+    "大后天": 3,
+}
+_RELATIVE: Final = re.compile(
+    rf"\b(?P<dby>day before yesterday)\b|\b(?P<day>yesterday|last night|today|tomorrow)\b"
+    rf"|\b(?P<n>{_NUMBER}|a (?:couple|few)) ?(?P<unit>day|week|month|year)s? ago\b"
+    rf"|\b(?P<last>last|this|past|previous) (?P<period>week(?:end)?|month|year)\b"
+    rf"|\b(?P<lastday>last|on|this past) (?P<weekday>{_WEEKDAY})\b"
+    rf"|(?P<dayzh>大前天|前天|昨天|昨日|昨晚|今天|明天|大后天|后天)"
+    rf"|(?P<nzh>{_NUMBER_ZH}) ?(?P<unitzh>天|周|个?星期|个?礼拜|个月|年)(?:之|以)?前"
+    rf"|(?P<weeks>上上|上|这|本)(?:个?(?:周|星期|礼拜))(?P<weekdayzh>[一二三四五六日天末])?"
+    rf"|(?P<monthzh>上上?个?月|这个月|本月)|(?P<yearzh>去年|前年|今年)"
+)
+# A text that names more is a table; the first will do.
+_MOST: Final = 64
+_UNITS: Final = {
+    "day": "day",
+    "week": "week",
+    "month": "month",
+    "year": "year",
+    "天": "day",
+    "周": "week",
+    "年": "year",
+}
+
+
+class Span(NamedTuple):
+    """A span of time, in epoch seconds: from the first moment to the one after the last."""
+
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDates:
+    """What a text says of dates."""
+
+    parts: frozenset[str] = frozenset()
+    """Years, months and days: "y2023", "m5", "d8"."""
+    spans: tuple[Span, ...] = ()
+    """Where it tells them: only a query that is asked at a known moment does."""
+
+
+NONE: Final = NamedDates()
+
+
+def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
+    """Return the dates that a folded text names.
+
+    Args:
+        folded: see `text.fold`.
+        now_s: the moment, in epoch seconds, from which "yesterday" counts, and before which "5月8日" was last; without
+            one there are parts only, and none of what counts from it.
+    """
+    now = None if now_s is None else _moment(now_s)
+    absolute: tuple[re.Pattern[str], ...] = ()
+    for start in _MONTH_STARTS:  # quicker than a pattern, and than any()
+        if start in folded:
+            absolute = _WITH_MONTH
+            break
+    if _DIGIT.search(folded) is not None:
+        absolute += _WITH_DIGITS
+    relative = now is not None and _ANY_RELATIVE.search(folded) is not None
+    if not absolute and not relative:
+        return NONE
+    parts: set[str] = set()
+    spans: list[Span] = []
+    taken: list[tuple[int, int]] = []
+    for pattern in absolute:
+        for match in pattern.finditer(folded):
+            if any(match.start() < end and start < match.end() for start, end in taken):
+                continue  # part of a longer date
+            if len(taken) == _MOST:
+                break
+            found = match.groupdict()
+            name = found.get("month") or found.get("month2")
+            year, month, day = (int(found.get(part) or 0) for part in "ymd")
+            month = _MONTHS[name] if name else month
+            if month > 12 or day > 31:
+                continue
+            taken.append(match.span())
+            parts.update(f"{part}{value}" for part, value in (("y", year), ("m", month), ("d", day)) if value)
+            if now is not None and (span := _absolute_span(year, month, day, now)) is not None:
+                spans.append(span)
+    if now is not None and relative:
+        for first, last, told in _relative(folded, now):
+            if told:
+                spans.append(Span(_seconds(first), _seconds(last)))
+            if last - first == _DAY:
+                parts.update((f"y{first.year}", f"m{first.month}", f"d{first.day}"))
+            elif first.day == 1 and last.day == 1:  # months, a month or a year
+                parts.add(f"y{first.year}")
+                if last - first < 32 * _DAY:
+                    parts.add(f"m{first.month}")
+    return NamedDates(frozenset(parts), tuple(spans))
+
+
+def _moment(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def _absolute_span(year: int, month: int, day: int, now: datetime) -> Span | None:
+    """A named day, month or year; without its year the last one that has begun."""
+    try:
+        if not year:
+            year = now.year if datetime(now.year, month, day or 1, tzinfo=UTC) <= now else now.year - 1
+        first = datetime(year, month or 1, day or 1, tzinfo=UTC)
+        last = first + _DAY if day else _months_on(first, 1) if month else datetime(year + 1, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):  # 31 June; the year 9999
+        return None
+    return Span(_seconds(first), _seconds(last))
+
+
+def _months_on(first: datetime, months: int) -> datetime:
+    index = first.year * 12 + first.month - 1 + months
+    return datetime(index // 12, index % 12 + 1, 1, tzinfo=UTC)
+
+
+def _relative(folded: str, now: datetime) -> Iterator[tuple[datetime, datetime, bool]]:
+    """First and last (exclusive) day of what counts from `now`, and whether memories can be of then.
+
+    "Today" is in too many questions that ask of no day ("what shall I cook today"), and nothing has happened tomorrow:
+    of these only the date counts.
+    """
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    monday = today - today.weekday() * _DAY
+    for match in islice(_RELATIVE.finditer(folded), _MOST):
+        try:
+            yield from _one_relative(match.groupdict(), today, monday)
+        except (ValueError, OverflowError):  # before the year 1
+            continue
+
+
+def _one_relative(
+    found: dict[str, str | None], today: datetime, monday: datetime
+) -> Iterator[tuple[datetime, datetime, bool]]:
+    if found["dby"]:
+        yield today - 2 * _DAY, today - _DAY, True
+    elif found["day"] or found["dayzh"]:
+        english = {"yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1}
+        days = english[found["day"]] if found["day"] else _DAYS_ZH[str(found["dayzh"])]
+        yield today + days * _DAY, today + (days + 1) * _DAY, days < 0
+    elif found["n"] or found["nzh"]:
+        said = str(found["n"] or found["nzh"])
+        count = {"a couple": 2, "a few": 3}.get(said) or (
+            _NUMBERS.get(said) or int(said) if said.isdecimal() else _NUMBERS[said]
+        )
+        unit = str(found["unit"] or found["unitzh"]).removeprefix("个")
+        unit = {"星期": "week", "礼拜": "week", "月": "month"}.get(unit) or _UNITS[unit]
+        yield (*_ago(today, monday, count, unit), True)
+    elif found["period"]:
+        back = 0 if found["last"] == "this" else 1
+        if str(found["period"]).startswith("week"):
+            start = monday - back * 7 * _DAY
+            yield (start + 5 * _DAY if found["period"] == "weekend" else start), start + 7 * _DAY, True
+        elif found["period"] == "month":
+            yield _months_on(today, -back), _months_on(today, 1 - back), True
+        else:
+            yield _year(today.year - back), _year(today.year - back + 1), True
+    elif found["weekday"]:
+        days = (today.weekday() - _WEEKDAYS[str(found["weekday"])]) % 7 or 7
+        yield today - days * _DAY, today - (days - 1) * _DAY, True
+    elif found["weeks"]:
+        start = monday - {"上上": 14, "上": 7, "这": 0, "本": 0}[str(found["weeks"])] * _DAY
+        weekday = found["weekdayzh"]
+        if weekday == "末":
+            yield start + 5 * _DAY, start + 7 * _DAY, True
+        elif weekday:
+            yield start + _WEEKDAYS[weekday] * _DAY, start + (_WEEKDAYS[weekday] + 1) * _DAY, True
+        else:
+            yield start, start + 7 * _DAY, True
+    elif found["monthzh"]:
+        back = str(found["monthzh"]).count("上")
+        yield _months_on(today, -back), _months_on(today, 1 - back), True
+    elif found["yearzh"]:
+        year = today.year - {"今年": 0, "去年": 1, "前年": 2}[str(found["yearzh"])]
+        yield _year(year), _year(year + 1), True
+
+
+def _year(year: int) -> datetime:
+    return datetime(year, 1, 1, tzinfo=UTC)
+
+
+def _ago(today: datetime, monday: datetime, count: int, unit: str) -> tuple[datetime, datetime]:
+    if unit == "day":
+        return today - count * _DAY, today - (count - 1) * _DAY
+    if unit == "week":
+        return monday - 7 * count * _DAY, monday - 7 * (count - 1) * _DAY
+    if unit == "month":
+        return _months_on(today, -count), _months_on(today, 1 - count)
+    return _year(today.year - count), _year(today.year - count + 1)
