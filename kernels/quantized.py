@@ -12,6 +12,10 @@ from jiyi.kernels._jit import float32, float64, int8, int64, jit, jit_sum, reads
 from jiyi.kernels._order import offer
 from jiyi.kernels.topk import dense_rows, top_k
 
+# Where one row in so many is eligible, reading all in a row beats skipping: 100,000 rows of 256 codes, a random half of
+# them eligible, took 4.2 ms instead of 8.5, a random tenth 4.2 instead of 3.3, all 4.3 (medians, one core).
+_DENSE = 6
+
 
 def quantize_rows(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Each row as int8 codes and one scale: vectors[r] ≈ codes[r] · scales[r], each value off by at most scales[r] / 2.
@@ -67,7 +71,7 @@ def quantized_top_k(
         scales: shape (n,), float32.
         vectors: shape (n, d), float32, finite.
         query: shape (d,), float32, finite.
-        eligible: shape (n,) or longer, uint8; rows with 0 are not read.
+        eligible: shape (n,) or longer, uint8; rows with 0 do not count, and where they are most, are not read.
         k: at least 0; more than there are rows is allowed.
 
     Returns:
@@ -116,12 +120,16 @@ def _possible_rows_kernel(codes: Any, scales: Any, query: Any, eligible: Any, k:
     rows = np.empty(16 * k, np.int64)
     highest = np.empty(16 * k, np.float32)
     count = 0
+    passing = 0
     for row in range(len(scales)):
-        if eligible[row] == 0:
+        passing += eligible[row] != 0
+    sparse = passing * _DENSE < len(scales)
+    for row in range(len(scales)):
+        if sparse and eligible[row] == 0:
             continue
         score = scales[row] * _code_dot(codes, row, query)
         off = slack * scales[row]
-        if score + off < floor:
+        if score + off < floor or eligible[row] == 0:
             continue
         if count == len(rows):
             rows = np.concatenate((rows, np.empty(count, np.int64)))

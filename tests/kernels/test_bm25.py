@@ -138,6 +138,17 @@ def test_agrees_with_the_oracle_however_the_rows_are_split(rows, data):
     assert len(results) == 1  # the split never shows, not even in the last bit
 
 
+@given(order=st.permutations(range(8)), weights=st.lists(st.floats(0.01, 16.0), min_size=8, max_size=8))
+def test_the_numbers_that_terms_have_change_no_bit(order, weights):
+    """Two namespaces number the same terms differently, and so does one that is opened again."""
+    rows = [{0: 1, 1: 2, 2: 1, 3: 1}, {1: 1, 4: 3, 5: 1}, {t: 1 + t % 3 for t in range(8)}]
+    numbered = [{order[t]: freq for t, freq in row.items()} for row in rows]
+    there = [weights[order.index(t)] for t in range(8)]
+    for n_base in (0, 3):
+        plain, other = Corpus(rows, n_base), Corpus(numbered, n_base)
+        assert plain.scores(range(8), weights).tobytes() == other.scores(range(8), there).tobytes()
+
+
 def test_a_term_in_every_row_still_counts():
     corpus = Corpus([{0: 1}, {0: 3}])
     weights = bm25.idf(corpus.df([0]), 2)
