@@ -108,6 +108,11 @@ def remove_partial(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def generations_of(folder: Path) -> list[Path]:
+    """Return every generation of every name."""
+    return _generations(folder, "*")
+
+
 def sequence_of(generation: Path) -> int:
     """Return the ledger's sequence number that a generation shows."""
     return int(generation.name.rpartition("-")[2])

@@ -45,14 +45,16 @@ class StoreError(JiyiError):
 class StoreVersionError(StoreError):
     """The folder holds a store of a format that this version of jiyi does not know."""
 
-    def __init__(self, path: str, found: str, supported: str) -> None:
+    def __init__(self, path: str, found: str, supported: str, *, can_upgrade: bool = False) -> None:
         self.path = path
         self.found = found
         self.supported = supported
-        super().__init__(
-            f"{path} is a store of format {found}; this jiyi reads format {supported}. "
-            "Open it with the jiyi that wrote it, or upgrade jiyi"
+        advice = (
+            "Open it once for writing, which upgrades it"
+            if can_upgrade
+            else "Open it with the jiyi that wrote it, or upgrade jiyi"
         )
+        super().__init__(f"{path} is a store of format {found}; this jiyi reads format {supported}. {advice}")
 
 
 class StoreLockedError(StoreError):

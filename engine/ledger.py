@@ -15,74 +15,49 @@ import sqlite3
 import threading
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from jiyi import distilled, originals
 from jiyi.derived import flush_to_disk
+from jiyi.erase import NOTE, empty_log, purge_leftovers
 from jiyi.errors import ClosedError, StoreError, StoreVersionError
 from jiyi.memory import KINDS, Memory
+from jiyi.schema import FORMAT_VERSION, SCHEMA, UPGRADES
 from jiyi.timestamps import from_microseconds, to_microseconds
 
 Durability = Literal["process", "power"]
 
-#: Format of the SQLite file. A store says its own in the manifest.
-FORMAT_VERSION: Final = "1"
 FILE_NAME: Final = "ledger.sqlite"
 
 LABEL_BITS: Final = 40
 LABEL_MASK: Final = (1 << LABEL_BITS) - 1
 
-_SCHEMA: Final = """
-BEGIN IMMEDIATE;
-CREATE TABLE manifest (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE namespaces (namespace INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
--- key = namespace << 40 | label, here and in columns
-CREATE TABLE memories (
-    key INTEGER PRIMARY KEY,
-    namespace INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    kind INTEGER NOT NULL,
-    timestamp_us INTEGER NOT NULL,
-    expires_us INTEGER,
-    session TEXT,
-    speaker TEXT,
-    metadata TEXT,
-    sources TEXT,
-    checksum INTEGER NOT NULL,
-    text TEXT NOT NULL
-);
-CREATE UNIQUE INDEX memories_by_id ON memories (namespace, id);
-CREATE TABLE columns (
-    key INTEGER PRIMARY KEY,
-    kind INTEGER NOT NULL,
-    timestamp_us INTEGER NOT NULL,
-    expires_us INTEGER,
-    session INTEGER NOT NULL,  -- hash of its name, 0 for none
-    terms BLOB NOT NULL,
-    freqs BLOB NOT NULL,
-    tokens BLOB NOT NULL,
-    checksum INTEGER NOT NULL,
-    vector BLOB  -- last: the others are read without it
-);
--- What left, and when: how a reader, or an index saved earlier, catches up.
-CREATE TABLE tombstones (seq INTEGER PRIMARY KEY, key INTEGER NOT NULL);
-INSERT INTO manifest VALUES ('format', '{format}'), ('store', '{store}'), ('sequence', 0);
-COMMIT;
-"""
-
 _FIELDS_BUT_NAMESPACE: Final = (
-    "m.key, m.id, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text"
+    "m.key, m.id, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text, "
+    "m.subject, m.predicate, m.object, m.multivalued, m.title, m.steps, m.use_when, "
+    "u.uses, u.last_used_us, u.successes, u.failures"
 )
 _MEMORY_FIELDS: Final = _FIELDS_BUT_NAMESPACE.replace("m.id,", "m.id, n.name,")
-_FROM_MEMORIES: Final = "FROM memories m JOIN namespaces n ON n.namespace = m.namespace"
+_USAGE: Final = "LEFT JOIN usage u ON u.key = m.key"
+_FROM_MEMORIES: Final = f"FROM memories m JOIN namespaces n ON n.namespace = m.namespace {_USAGE}"
 
-_COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, terms, freqs, tokens"
-ColumnRow = tuple[int, int, int, int | None, int, bytes, bytes, bytes]
+_COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, fact, terms, freqs, tokens"
+ColumnRow = tuple[int, int, int, int | None, int, int, bytes, bytes, bytes]
+
+_STORED: Final = (
+    "key, namespace, id, kind, timestamp_us, expires_us, session, speaker, metadata, sources, checksum, text, "
+    "subject, predicate, object, multivalued, title, steps, use_when"
+)
+
+_USAGE_FIELDS: Final = "key, uses, last_used_us, successes, failures"
+UsageRow = tuple[int, int, int | None, int, int]
+"""key, uses, last_used_us, successes, failures: how a memory was used, as it is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +81,8 @@ class Written:
     keys: list[int]
     ended: list[int]
     sequence: int
+    usage: list[UsageRow] = field(default_factory=list)
+    """How memories were used, of those for which this changed (and of the new ones that were used before)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,29 +95,34 @@ class Changes:
     """Their vectors in parts: they are most of the bytes, and no two copies of all should be in memory."""
     ended: list[int] | None
     """Keys of all namespaces that ended; None when `compact` has forgotten some of them."""
+    usage: list[UsageRow]
+    """How memories were used, of those for which this changed."""
     sequence: int
+    connection: sqlite3.Connection
+    """Sees that moment."""
 
 
 def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
     """Return a memory's row of the columns table, but for the vector."""
     timestamp_us, expires_us = to_microseconds(memory.timestamp), _microseconds(memory.expires_at)
-    kind, session = KINDS.index(memory.kind), _session_hash(memory.session)
-    return key, kind, timestamp_us, expires_us, session, row.terms, row.freqs, row.tokens
+    kind, session, fact = KINDS.index(memory.kind), _hash(memory.session), _hash(memory.fact_key)
+    return key, kind, timestamp_us, expires_us, session, fact, row.terms, row.freqs, row.tokens
 
 
 def _columns_checksum(row: ColumnRow, vector: bytes | None) -> int:
-    *numbers, terms, freqs, tokens = row
-    checksum = zlib.crc32(repr(numbers).encode())
+    *numbers, fact, terms, freqs, tokens = row
+    # Without a fact, the checksum is that of the first format.
+    checksum = zlib.crc32(repr([*numbers, fact] if fact else numbers).encode())
     for part in (terms, freqs, tokens, b"" if vector is None else vector):
         checksum = zlib.crc32(part, checksum)
     return checksum
 
 
-def _session_hash(session: str | None) -> int:
-    """63 bits that tell sessions apart, so that a partition need not hold their names."""
-    if session is None:
+def _hash(name: str | None) -> int:
+    """63 bits that tell sessions (or facts) apart, so that a partition need not hold their names; 0 for none."""
+    if name is None:
         return 0
-    return int.from_bytes(blake2b(session.encode(), digest_size=8).digest(), "little") >> 1 or 1
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
 def _microseconds(value: datetime | None) -> int | None:
@@ -148,11 +130,13 @@ def _microseconds(value: datetime | None) -> int | None:
 
 
 def _checksum(memory: Memory) -> int:
-    return zlib.crc32(memory.to_json().encode())
+    return zlib.crc32(memory.to_json(usage=False).encode())
 
 
 def _to_memory(row: Sequence[Any]) -> Memory:
-    key, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row
+    key, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row[:11]
+    subject, predicate, object_, multivalued, title, steps, use_when = row[11:18]
+    uses, last_used_us, successes, failures = row[18:]
     try:
         return Memory.restored(
             text=text,
@@ -165,6 +149,17 @@ def _to_memory(row: Sequence[Any]) -> Memory:
             metadata=json.loads(metadata) if metadata else {},
             expires_at=None if expires_us is None else from_microseconds(expires_us),
             sources=tuple(json.loads(sources)) if sources else (),
+            subject=subject,
+            predicate=predicate,
+            object=object_,
+            multivalued=multivalued is not None,
+            title=title,
+            steps=tuple(json.loads(steps)) if steps else (),
+            use_when=use_when,
+            uses=uses or 0,
+            last_used=None if last_used_us is None else from_microseconds(last_used_us),
+            successes=successes or 0,
+            failures=failures or 0,
         )
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise StoreError(
@@ -212,6 +207,7 @@ class Ledger:
         self._durability = durability
         self._write_lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
+        self._lent: dict[sqlite3.Connection, object] = {}
         with _store_errors(f"opening {self.path or 'a store in memory'}"):
             if self.path is not None and read_only and not self.path.exists():
                 raise StoreError(f"{self.path} does not exist, so there is nothing to read; open it for writing first")
@@ -219,11 +215,14 @@ class Ledger:
             if self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 if read_only:
                     raise StoreError(f"{self.path} holds no store yet; open it for writing first")
-                self._writer.executescript(_SCHEMA.format(format=FORMAT_VERSION, store=uuid.uuid4().hex))
+                self._writer.executescript(SCHEMA.format(format=FORMAT_VERSION, store=uuid.uuid4().hex))
             found = self.manifest().get("format") if self._has_manifest() else None
+            if not read_only and found in UPGRADES:
+                self._writer.executescript(UPGRADES[found])
+                found = self.manifest()["format"]
         if found != FORMAT_VERSION:
             self.close()
-            raise StoreVersionError(str(self.path), str(found), FORMAT_VERSION)
+            raise StoreVersionError(str(self.path), str(found), FORMAT_VERSION, can_upgrade=found in UPGRADES)
 
     # ------------------------------------------------------------------------------------------ connections
 
@@ -277,9 +276,11 @@ class Ledger:
                 connection = self._idle.pop()
             except IndexError:
                 connection = self._connect()
+            self._lent[connection] = object()
             try:
                 yield connection
             finally:
+                self._lent.pop(connection, None)
                 self._idle.append(connection)
 
     @contextmanager
@@ -319,24 +320,46 @@ class Ledger:
 
     # ----------------------------------------------------------------------------------------------- writing
 
-    def put(self, memories: Sequence[Memory], derived: Sequence[DerivedRow], manifest: dict[str, Any]) -> Written:
+    def put(
+        self,
+        memories: Sequence[Memory],
+        derived: Sequence[DerivedRow],
+        manifest: dict[str, Any],
+        *,
+        ending: Sequence[int] = (),
+        hiding: bool = False,
+        inherit_usage: bool = True,
+        then: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> Written:
         """Write memories durably, all or none; those whose id exists in their namespace replace it.
 
-        `manifest` entries are set in the same transaction. Ids must be distinct within a namespace of the batch.
+        Args:
+            memories: with ids that are distinct within a namespace.
+            derived: theirs.
+            manifest: entries that are set in the same transaction.
+            ending: keys of memories that end with it; those that hold nothing are passed over.
+            hiding: they will come back: what is known of them besides stays.
+            inherit_usage: a memory that says nothing of its usage has that of the one it replaces.
+            then: does the rest of the transaction, when the memories are written.
         """
         with self._writing() as connection:
             sequence = self._sequence(connection)
             namespaces = self._namespace_numbers(connection, {memory.namespace for memory in memories})
             # Replaced memories end first (their numbers come first), then the new ones get theirs.
             ended = self._keys_of_ids(connection, namespaces, memories)
-            sequence = self._end(connection, ended, sequence)
+            used = self._usage_by_id(connection, ended) if inherit_usage else {}
+            sequence = self._end(connection, ended, sequence, replaced=True)
+            others = [key for key in ending if self._holds(connection, key)]
+            sequence = self._end(connection, others, sequence, replaced=hiding)
+            ended = [*ended, *others]
+            originals.replaced(connection, [(namespaces[memory.namespace], memory.id) for memory in memories])
             keys = [
                 namespaces[memory.namespace] << LABEL_BITS | label
                 for label, memory in enumerate(memories, start=sequence + 1)
             ]
             sequence += len(memories)
             connection.executemany(
-                "INSERT INTO memories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO memories ({_STORED}) VALUES ({', '.join('?' * len(_STORED.split(', ')))})",
                 (
                     (
                         key,
@@ -351,19 +374,86 @@ class Ledger:
                         json.dumps(memory.sources, ensure_ascii=False) if memory.sources else None,
                         _checksum(memory),
                         memory.text,
+                        memory.subject,
+                        memory.predicate,
+                        memory.object,
+                        1 if memory.multivalued else None,
+                        memory.title,
+                        json.dumps(memory.steps, ensure_ascii=False) if memory.steps else None,
+                        memory.use_when,
                     )
                     for key, memory in zip(keys, memories, strict=True)
                 ),
             )
             connection.executemany(
-                "INSERT INTO columns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO columns ({_COLUMN_FIELDS}, checksum, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (*(columns := column_row(key, memory, row)), _columns_checksum(columns, row.vector), row.vector)
                     for key, memory, row in zip(keys, memories, derived, strict=True)
                 ),
             )
+            usage = self._usage_of(keys, memories, used)
+            self._set_usage(connection, usage, sequence)
+            if then is not None:
+                then(connection)
             self._finish(connection, sequence, manifest)
-        return Written(keys, ended, sequence)
+        return Written(keys, ended, sequence, usage)
+
+    @staticmethod
+    def _holds(connection: sqlite3.Connection, key: int) -> bool:
+        return connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone() is not None
+
+    @staticmethod
+    def _usage_of(
+        keys: Sequence[int], memories: Sequence[Memory], before: dict[tuple[int, str], UsageRow]
+    ) -> list[UsageRow]:
+        """How new memories were used: what they say, or what those that they replace do."""
+        rows: list[UsageRow] = []
+        for key, memory in zip(keys, memories, strict=True):
+            if memory.uses or memory.successes or memory.failures or memory.last_used is not None:
+                rows.append((key, memory.uses, _microseconds(memory.last_used), memory.successes, memory.failures))
+            elif before and (kept := before.get((key >> LABEL_BITS, memory.id))) is not None:
+                rows.append((key, *kept[1:]))
+        return rows
+
+    @staticmethod
+    def _usage_by_id(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[tuple[int, str], UsageRow]:
+        if not keys:
+            return {}
+        query = (
+            "SELECT m.namespace, m.id, u.key, u.uses, u.last_used_us, u.successes, u.failures "
+            "FROM usage u JOIN memories m ON m.key = u.key WHERE u.key IN (SELECT value FROM json_each(?))"
+        )
+        return {(row[0], row[1]): row[2:] for row in connection.execute(query, (json.dumps(keys),))}
+
+    @staticmethod
+    def _set_usage(connection: sqlite3.Connection, rows: Sequence[UsageRow], sequence: int) -> None:
+        connection.executemany(
+            f"INSERT OR REPLACE INTO usage (seq, {_USAGE_FIELDS}) VALUES (?, ?, ?, ?, ?, ?)",
+            ((sequence, *row) for row in rows),
+        )
+
+    def use(
+        self, keys: Sequence[int], now_us: int | None, *, uses: int = 0, successes: int = 0, failures: int = 0
+    ) -> Written:
+        """Count uses of memories and how they went, durably, all or none; keys that hold nothing are passed over.
+
+        A `now_us` that is not None is when they were used last, unless a later moment is known.
+        """
+        with self._writing() as connection:
+            sequence = self._sequence(connection) + 1
+            rows: list[UsageRow] = []
+            for key in dict.fromkeys(keys):
+                if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone() is None:
+                    continue
+                query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE key = ?"
+                _, used, last_us, went_well, failed = connection.execute(query, (key,)).fetchone() or (0, 0, None, 0, 0)
+                moments = [moment for moment in (last_us, now_us) if moment is not None]
+                rows.append((key, used + uses, max(moments, default=None), went_well + successes, failed + failures))
+            if rows:
+                self._set_usage(connection, rows, sequence)
+                self._finish(connection, sequence, {})
+        return Written([], [], sequence, rows)
 
     def delete(self, keys: Sequence[int]) -> Written:
         """End memories durably, all or none. Keys that hold nothing are passed over."""
@@ -388,9 +478,15 @@ class Ledger:
         )
 
     @staticmethod
-    def _end(connection: sqlite3.Connection, keys: Sequence[int], sequence: int) -> int:
+    def _end(connection: sqlite3.Connection, keys: Sequence[int], sequence: int, *, replaced: bool = False) -> int:
+        """Delete memories; what is known of them besides stays if memories with their ids are to follow."""
+        if not replaced:
+            query = "SELECT namespace, id FROM memories WHERE key = ?"
+            places = [place for key in keys if (place := connection.execute(query, (key,)).fetchone()) is not None]
+            distilled.ended(connection, [*places, *originals.ended(connection, places)])
         connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in keys))
         connection.executemany("DELETE FROM columns WHERE key = ?", ((key,) for key in keys))
+        connection.executemany("DELETE FROM usage WHERE key = ?", ((key,) for key in keys))
         connection.executemany("INSERT INTO tombstones VALUES (?, ?)", enumerate(keys, start=sequence + 1))
         return sequence + len(keys)
 
@@ -428,7 +524,7 @@ class Ledger:
             for batch in batches:
                 for key, terms, freqs in batch:
                     *row, vector = connection.execute(read, (key,)).fetchone()
-                    columns: ColumnRow = (*row[:5], terms, freqs, row[7])
+                    columns: ColumnRow = (*row[:6], terms, freqs, row[8])
                     connection.execute(
                         "UPDATE columns SET terms = ?, freqs = ?, checksum = ? WHERE key = ?",
                         (terms, freqs, _columns_checksum(columns, vector), key),
@@ -443,9 +539,10 @@ class Ledger:
             self._finish(connection, self._sequence(connection), {"staged": model})
 
     def stage(self, rows: Sequence[tuple[int, bytes | None, bytes]]) -> None:
-        """Keep (key, vector, tokens) of some memories for `replace_vectors`."""
+        """Keep (key, vector, tokens) of some memories for `replace_vectors`; of those that are still there."""
+        query = "INSERT OR REPLACE INTO staged SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM memories WHERE key = ?1)"
         with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
+            connection.executemany(query, rows)
 
     def replace_vectors(self, manifest: dict[str, Any]) -> None:
         """Put what is staged in place of the vectors and tokens in use, all or none."""
@@ -467,23 +564,76 @@ class Ledger:
             changed = {"vectors_version": 1 + (0 if version is None else version[0])}
             self._finish(connection, self._sequence(connection), manifest | changed)
 
-    def compact(self, now_us: int) -> Written:
-        """Remove expired memories, forget tombstones, and give free pages back to the file system."""
+    def compact(self, now_us: int, also: Sequence[int] = ()) -> Written:
+        """Remove expired memories and others, forget tombstones, and give free pages back to the file system."""
         with self._writing() as connection:
-            expired = [
-                row[0] for row in connection.execute("SELECT key FROM memories WHERE expires_us <= ?", (now_us,))
-            ]
+            keys = [row[0] for row in connection.execute("SELECT key FROM memories WHERE expires_us <= ?", (now_us,))]
+            expired = list(dict.fromkeys([*keys, *also]))
             sequence = self._end(connection, expired, self._sequence(connection))
+            emptied = connection.execute(
+                "DELETE FROM namespaces WHERE namespace NOT IN (SELECT DISTINCT namespace FROM memories) RETURNING 1"
+            ).fetchall()
+            sequence += bool(emptied)  # a change of its own, so that readers look names up anew
             connection.execute("DELETE FROM tombstones WHERE seq <= ?", (sequence,))
-            connection.execute(
-                "DELETE FROM namespaces WHERE namespace NOT IN (SELECT DISTINCT namespace FROM memories)"
-            )
+            distilled.tidy(connection)
             self._finish(connection, sequence, {"tombstones_from": sequence + 1})
         if self.path is not None:
             with self._write_lock, _store_errors("compacting the store"):
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return Written([], expired, sequence)
+
+    def erase(self, keys: Sequence[int], namespaces: Iterable[int]) -> tuple[Written, set[int], set[int]]:
+        """Delete memories durably and note that an erasure is under way, which `scrub` ends.
+
+        Args:
+            keys: of the memories; those that hold nothing are passed over.
+            namespaces: numbers of the namespaces concerned. Those that are left empty lose their names.
+
+        Returns:
+            What was written, the namespaces that were left empty, and all that unfinished erasures concern.
+        """
+        with self._writing() as connection:
+            held = [
+                key for key in keys if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone()
+            ]
+            sequence = self._end(connection, held, self._sequence(connection))
+            distilled.tidy(connection)
+            purge_leftovers(connection)
+            concerned = {*namespaces, *(key >> LABEL_BITS for key in held)}
+            emptied = {number for number in concerned if not self._any_in(connection, number)}
+            connection.executemany("DELETE FROM namespaces WHERE namespace = ?", ((number,) for number in emptied))
+            changes: dict[str, Any] = {}
+            if emptied:  # a change of its own, of which readers are told no more than that: they look names up anew
+                sequence += 1
+                connection.execute("DELETE FROM tombstones WHERE seq <= ?", (sequence,))
+                changes["tombstones_from"] = sequence + 1
+            noted = connection.execute("SELECT value FROM manifest WHERE key = ?", (NOTE,)).fetchone()
+            concerned |= set(json.loads(noted[0])) if noted else set()
+            self._finish(connection, sequence, changes | {NOTE: json.dumps(sorted(concerned))})
+        return Written([], held, sequence), emptied, concerned
+
+    @staticmethod
+    def _any_in(connection: sqlite3.Connection, namespace: int) -> bool:
+        query = "SELECT 1 FROM memories WHERE key BETWEEN ? AND ? LIMIT 1"
+        return connection.execute(query, key_range(namespace)).fetchone() is not None
+
+    def being_erased(self) -> set[int]:
+        """Return the numbers of the namespaces in which an erasure has not ended."""
+        return set(json.loads(self.manifest().get(NOTE, "[]")))
+
+    def scrub(self, wait_s: float) -> None:
+        """Leave no byte in the file and its log of what was deleted; see `erase.empty_log`. Ends what `erase` began."""
+        with self._write_lock, _store_errors("erasing from the store"):
+            if self.path is not None:
+                before = dict(self._lent)
+                self._writer.execute("VACUUM")
+                empty_log(self._writer, wait_s, lambda: self._who_reads_since(before))
+            self._writer.execute("DELETE FROM manifest WHERE key = ?", (NOTE,))
+
+    def _who_reads_since(self, before: dict[sqlite3.Connection, object]) -> str:
+        own = any(self._lent.get(connection) is loan for connection, loan in before.items())
+        return "a thread of this process" if own else "another process"
 
     def checkpoint(self) -> None:
         """Move what the write-ahead log holds into the file, and onto the disk."""
@@ -520,6 +670,17 @@ class Ledger:
         with self.reading() as connection:
             return [(name, int(count)) for name, count in connection.execute(query)]
 
+    def names_from(self, prefix: str) -> list[str]:
+        """Return the names of all namespaces that begin with a prefix, ascending."""
+        names: list[str] = []
+        with self.reading() as connection:
+            # They follow one another in the index; nothing in a prefix is a wildcard.
+            for (name,) in connection.execute("SELECT name FROM namespaces WHERE name >= ? ORDER BY name", (prefix,)):
+                if not name.startswith(prefix):
+                    break
+                names.append(name)
+        return names
+
     @contextmanager
     def changes(self, namespace: int, after_label: int = 0, after_sequence: int = 0) -> Iterator[Changes]:
         """Read what a namespace holds above a label, and what ended after a sequence number, all from one moment."""
@@ -537,7 +698,9 @@ class Ledger:
                 query = f"SELECT {_COLUMN_FIELDS} {within}"
                 rows = connection.execute(query, (first + after_label, last)).fetchall()
                 ended = self._ended(connection, after_sequence)
-                yield Changes(rows, vectors(connection), ended, self._sequence(connection))
+                query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE seq > ? AND key BETWEEN ? AND ?"
+                usage = connection.execute(query, (after_sequence, first, last)).fetchall()
+                yield Changes(rows, vectors(connection), ended, usage, self._sequence(connection), connection)
             finally:
                 connection.execute("COMMIT")
 
@@ -551,14 +714,28 @@ class Ledger:
 
     def memories(self, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
         """Return memories of one namespace by key; keys that hold nothing (any more) are absent."""
-        found: dict[int, Memory] = {}
         with self.reading() as connection:
-            for start in range(0, len(keys), 500):
-                part = list(keys[start : start + 500])
-                query = f"SELECT {_FIELDS_BUT_NAMESPACE} FROM memories m WHERE m.key IN ({','.join('?' * len(part))})"
-                for row in connection.execute(query, part):
-                    found[row[0]] = _to_memory((row[0], row[1], namespace, *row[2:]))
+            return self.memories_on(connection, keys, namespace)
+
+    @staticmethod
+    def memories_on(connection: sqlite3.Connection, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
+        """Return `memories` as of the moment that a connection sees."""
+        found: dict[int, Memory] = {}
+        read = f"SELECT {_FIELDS_BUT_NAMESPACE} FROM memories m {_USAGE}"
+        for start in range(0, len(keys), 500):
+            part = list(keys[start : start + 500])
+            for row in connection.execute(f"{read} WHERE m.key IN ({','.join('?' * len(part))})", part):
+                found[row[0]] = _to_memory((row[0], row[1], namespace, *row[2:]))
         return found
+
+    def stated(self, keys: Sequence[int]) -> list[tuple[int, str, str, str]]:
+        """Return key, subject, predicate and object of those memories that state facts, keys ascending."""
+        query = (
+            "SELECT key, subject, predicate, object FROM memories "
+            "WHERE key IN (SELECT value FROM json_each(?)) AND subject IS NOT NULL ORDER BY key"
+        )
+        with self.reading() as connection:
+            return connection.execute(query, (json.dumps(keys),)).fetchall()
 
     def find(self, namespace: str, memory_id: str) -> tuple[int, Memory] | None:
         """Return a memory and its key by id, or None."""
@@ -601,7 +778,13 @@ class Ledger:
     def damage(self) -> list[str]:
         """Return what is wrong with the file, one line each; empty when every page and every row is sound."""
         found: list[str] = []
-        for check in (self._damaged_pages, self._damaged_memories, self._damaged_columns, self._unpaired):
+        for check in (
+            self._damaged_pages,
+            self._damaged_memories,
+            self._damaged_columns,
+            self._unpaired,
+            originals.damage,
+        ):
             try:
                 with self.reading() as connection:
                     found.extend(check(connection))

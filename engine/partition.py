@@ -11,22 +11,26 @@ are scanned. When the tail has grown past a share of the base, the writer settle
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.chains import Chains
 from jiyi.columns import Column
 from jiyi.errors import StoreError
+from jiyi.fact_graph import FactGraph
+from jiyi.filter_columns import FilterColumns
 from jiyi.kernels.bm25 import Postings, build_postings, document_frequencies
 from jiyi.kernels.csr import gather_rows, number_values, sort_rows
 from jiyi.kernels.late_interaction import token_frequencies
 from jiyi.kernels.quantized import quantize_rows
 from jiyi.kernels.topk import unit_rows
-from jiyi.ledger import LABEL_MASK, ColumnRow
-from jiyi.sessions import SessionLinks
+from jiyi.ledger import LABEL_MASK, ColumnRow, UsageRow
+from jiyi.memory import Memory
 from jiyi.terms import BIGRAM, WORD, is_sort
+from jiyi.usage import Usage
 from jiyi.vocabulary import Vocabulary
 
 # Chosen, not measured: settling again when the tail is a quarter of the base keeps the work of a long ingest to a few
@@ -50,6 +54,8 @@ class Rows:
     """Infinity where a memory does not expire."""
     sessions: NDArray[np.int64]
     """A hash of the session's name, 0 for none."""
+    facts: NDArray[np.int64]
+    """A hash of what facts that supersede each other share, 0 for none."""
     term_indptr: NDArray[np.int64]
     terms: NDArray[np.uint64]
     freqs: NDArray[np.uint16]
@@ -73,8 +79,8 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         np.cumsum(sizes // itemsize, out=indptr[1:])
         return indptr, np.frombuffer(b"".join(blobs), dtype=dtype)
 
-    keys, kinds, timestamps, expires, sessions, terms, freqs, tokens = (
-        zip(*column_rows, strict=True) if column_rows else ((),) * 8
+    keys, kinds, timestamps, expires, sessions, facts, terms, freqs, tokens = (
+        zip(*column_rows, strict=True) if column_rows else ((),) * 9
     )
     term_indptr, term_values = compressed(terms, np.uint64)
     freq_indptr, freq_values = compressed(freqs, np.uint16)
@@ -88,6 +94,7 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         timestamps_s=np.array(timestamps, dtype=np.float64) / 1e6,
         expires_s=np.array([np.inf if us is None else us / 1e6 for us in expires], dtype=np.float64),
         sessions=np.array(sessions, dtype=np.int64),
+        facts=np.array(facts, dtype=np.int64),
         term_indptr=term_indptr,
         terms=term_values,
         freqs=freq_values,
@@ -119,6 +126,12 @@ class View:
     """The live row before it in its session, by time and then as stored; -1 for none. May name a row stored since."""
     next: NDArray[np.int64]
     """The live row after it in its session, likewise."""
+    newer_facts: NDArray[np.int64] | None
+    """The live row that states its fact anew, likewise; None when no fact of the namespace was ever stated anew."""
+    facts: NDArray[np.int64] | None
+    """By row, a hash of what facts that supersede each other share, 0 for none; None when no row states a fact."""
+    usage: Usage | None
+    """How rows were used; None when none was."""
     vectors: NDArray[np.float32] | None
     """Unit rows, shape (n, dim)."""
     codes: NDArray[np.int8]
@@ -147,11 +160,67 @@ class View:
     _base_died: bool
     """Whether any has died since it was settled, which the token counts do not show."""
     _base_token_counts: NDArray[np.int64]
+    _unembedded: NDArray[np.uint8]
+
+    def current(self) -> NDArray[np.uint8]:
+        """Return 1 for live rows that no newer fact supersedes."""
+        if self.newer_facts is None:
+            return self.live
+        newer = self.newer_facts
+        # What was stored after this view was made supersedes nothing in it.
+        return self.live & ~((newer >= 0) & (newer < self.n)).view(np.uint8) & np.uint8(1)
+
+    def recallable(self, now_s: float) -> NDArray[np.uint8]:
+        """Return 1 for rows that a search may return at a moment: current ones that have not expired."""
+        return self.current() & (self.expires_s > now_s) if self.expiring else self.current()
+
+    def as_of(self, moment_s: float) -> View:
+        """Return the namespace as it stood at a moment: without what happened after it, and counted without that.
+
+        A fact is superseded there if it was by then. What was deleted since is not there. O(n).
+        """
+        live = self.live & (self.timestamps_s <= moment_s).view(np.uint8)
+        newer = self.newer_facts
+        if newer is not None:
+            later = newer >= 0
+            later[later] = newer[later] < self.n
+            newer = np.where(later, newer, -1)
+            newer[later] = np.where(self.timestamps_s[newer[later]] <= moment_s, newer[later], -1)
+        n_live = int(np.count_nonzero(live))
+        return replace(
+            self,
+            live=live,
+            n_live=n_live,
+            newer_facts=newer,
+            average_length=float(self.lengths[live == 1].sum(dtype=np.int64)) / n_live if n_live else 0.0,
+            n_unembedded=int(np.count_nonzero(live & self._unembedded)),
+            _base_has_dead=True,
+            _base_died=True,
+        )
 
     def term_ids_of(self, terms: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Return the ids, ascending, of those terms that some memory of the namespace holds."""
         ids = self._vocabulary.find(terms)
         return np.sort(ids[ids >= 0]).astype(np.uint32)
+
+    def find_terms(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the id of each term, -1 for those that no memory of the namespace holds."""
+        return self._vocabulary.find(terms)
+
+    def terms_of(self, term_ids: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Return the term (64-bit hash) of each id."""
+        return self._vocabulary.terms_of(term_ids)
+
+    @property
+    def live_length(self) -> int:
+        """How long the live rows are together."""
+        # Exact: below 2^50 tokens, rounding makes up for what the division lost.
+        return round(self.average_length * self.n_live)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether there are rows and a column for their vectors."""
+        return self.vectors is not None and self.n > 0
 
     def terms_by_id(self) -> NDArray[np.uint64]:
         """Return the term (64-bit hash) of every term id."""
@@ -214,11 +283,18 @@ class Partition:
     def __init__(self, namespace: int, dim: int | None, sequence: int) -> None:
         self.namespace = namespace
         self.dim = dim
+        self.filters = FilterColumns()
         self._labels = Column(np.int64)
         self._kinds = Column(np.uint8)
         self._timestamps_s = Column(np.float64)
         self._expires_s = Column(np.float64)
-        self._links = SessionLinks()
+        self._links = Chains()
+        self._facts = Chains()
+        self._stating = False
+        self._restated = False
+        self.graph = FactGraph()
+        """Filled when somebody asks (`facts.graph_of`)."""
+        self._usage: Usage | None = None
         self._vectors = None if dim is None else Column(np.float32, dim)
         self._codes = Column(np.int8, dim or 0)
         self._code_scales = Column(np.float32)
@@ -257,6 +333,8 @@ class Partition:
         ended: NDArray[np.int64] | None = None,
         rows: Rows | None = None,
         vectors: Iterable[Sequence[bytes | None]] = (),
+        usage: Sequence[UsageRow] = (),
+        memories: Sequence[Memory] = (),
     ) -> None:
         """Let rows die and add others behind the last, and publish both as one view.
 
@@ -265,16 +343,30 @@ class Partition:
             ended: labels of rows that die, old ones or new; those that are unknown or dead are passed over.
             rows: what was stored, oldest first.
             vectors: theirs, in parts: float32 bytes, or None for a row without.
+            usage: how rows, old ones or new, were used by now.
+            memories: what was stored, once more, for the columns of filters (`filters`); not needed without any.
         """
         if rows is not None and len(rows):
             self._extend(rows, vectors)
+            if self.filters:
+                self.filters.extend(memories, len(self._live))
         if ended is not None:
             self._end(_live_rows(self._labels.shown(), self._live, np.unique(ended)))
+        if usage or self._usage is not None:
+            self._use(sorted(usage))
         tail = len(self._live) - self._n_base
         if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
             self._settle()
         self.sequence = sequence
         self.view = self._make_view()
+
+    def _use(self, usage: Sequence[UsageRow]) -> None:
+        before = self._usage or Usage.none(0)
+        labels = np.array([key & LABEL_MASK for key, *_ in usage], dtype=np.int64)
+        held = np.isin(labels, self._labels.shown())
+        rows = np.searchsorted(self._labels.shown(), labels[held])
+        told = [row for row, here in zip(usage, held.tolist(), strict=True) if here]
+        self._usage = before.extended(len(self._live)).changed(rows, told)
 
     def _end(self, rows: NDArray[np.int64]) -> None:
         if len(rows) == 0:
@@ -284,6 +376,7 @@ class Partition:
         if rows[0] < self._n_base:
             self._base_has_dead = self._base_died = True
         self._links.remove(rows.tolist(), self._live)
+        self._facts.remove(rows.tolist(), self._live)
         self._n_live -= len(rows)
         self._live_length -= int(self._lengths.shown()[rows].sum(dtype=np.int64))
 
@@ -301,6 +394,10 @@ class Partition:
         self._live = np.concatenate((self._live, np.ones(n, dtype=np.uint8)))
         self._n_live += n
         self._links.extend(rows.sessions, rows.timestamps_s, self._live)
+        self._facts.extend(rows.facts, rows.timestamps_s, self._live)
+        if not self._restated and rows.facts.any():
+            self._stating = True
+            self._restated = bool((self._facts.next.shown() >= 0).any())
 
     def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
         if self._vectors is None or self.dim is None:
@@ -372,6 +469,9 @@ class Partition:
             expiring=self._expiring,
             previous=self._links.previous.shown(),
             next=self._links.next.shown(),
+            newer_facts=self._facts.next.shown() if self._restated else None,
+            facts=self._facts.groups() if self._stating else None,
+            usage=self._usage,
             vectors=None if self._vectors is None else self._vectors.shown(),
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),
@@ -392,10 +492,19 @@ class Partition:
             _base_has_dead=self._base_has_dead,
             _base_died=self._base_died,
             _base_token_counts=self._base_token_counts,
+            _unembedded=self._unembedded.shown(),
         )
 
     def bytes(self) -> int:
         """Return how much memory the columns take, as allocated."""
         columns = [value for value in vars(self).values() if isinstance(value, Column)]
         arrays = [column.values for column in columns] + [self._live, *self._postings, self._base_token_counts]
-        return sum(array.nbytes for array in arrays) + self._vocabulary.bytes() + self._links.bytes()
+        return (
+            sum(array.nbytes for array in arrays)
+            + self._vocabulary.bytes()
+            + self._links.bytes()
+            + self._facts.bytes()
+            + self.graph.bytes()
+            + self.filters.bytes()
+            + (0 if self._usage is None else self._usage.bytes())
+        )

@@ -7,10 +7,12 @@ a partition's view and need no lock.
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.analysis import analyse
-from jiyi.config import IndexConfig
+from jiyi.config import IndexConfig, SearchConfig
+from jiyi.erase import refuse_merged
 from jiyi.errors import (
     ClosedError,
     DimensionError,
@@ -29,21 +32,27 @@ from jiyi.errors import (
     ReadOnlyError,
     StoreError,
 )
-from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, Written, column_row
+from jiyi.filter_fields import Condition
+from jiyi.filters import Filter
+from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, UsageRow, Written, column_row
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
 from jiyi.models.onnx_folder import EMBEDDER, read_onnx_folder
 from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
 from jiyi.models.registry import available, load_embedder
-from jiyi.partition import Partition, rows_of
+from jiyi.partition import Partition, View, rows_of
 from jiyi.recall.keeper import Indexes, IndexKeeper
+from jiyi.retention import Retention, due, leaving
 from jiyi.terms import ANALYZER_VERSION, memory_terms
 
 #: Manifest entry of a store whose vectors come from the caller.
 EXTERNAL: Final = "external"
 
 _BATCH: Final = 4_096
+
+# For the erasure that a process which died has left: opening must not take long because somebody reads.
+_FINISHING_WAIT_S: Final = 2.0
 
 
 class Store:
@@ -93,6 +102,7 @@ class Store:
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.RLock()
+        self._erasing = threading.Lock()  # one erasure at a time, taken before the lock above
         self._recent_lock = threading.Lock()
         self._partitions: OrderedDict[str, Partition] = OrderedDict()
         self._loaded_names: dict[int, str] = {}
@@ -114,6 +124,7 @@ class Store:
             raise
         try:
             manifest = self.ledger.manifest()
+            self.id = str(manifest["store"])
             self.model: str | None = manifest.get("embedder")
             self.dim: int | None = manifest.get("dim")
             if adopt and self.model == EXTERNAL:
@@ -143,6 +154,8 @@ class Store:
                 embedder=self.model or self._model_name(),
                 build=not read_only,
             )
+            if not read_only:
+                self.finish_erasing(_FINISHING_WAIT_S)
         except BaseException:
             self.ledger.close()
             self._release()
@@ -230,15 +243,26 @@ class Store:
             if self.read_only:
                 self.refresh()
 
-    def write(self, memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None]) -> None:
+    def write(
+        self,
+        memories: Sequence[Memory],
+        vectors: Sequence[NDArray[np.float32] | None],
+        *,
+        ending: Sequence[int] = (),
+        hiding: bool = False,
+        inherit_usage: bool = True,
+        then: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> None:
         """Store memories durably, all or none, and show them to the next search. Ids must be distinct per namespace.
+
+        What else one transaction can do is told in `Ledger.put`.
 
         Raises:
             DimensionError: a vector of another length than the store's.
             ModelMismatchError: the embedder is not the one the store was made with, and is needed.
             StoreError: the ledger could not be written; nothing has changed.
         """
-        if not memories:
+        if not memories and not ending and then is None:
             return
         if self.unusable is not None and self.model != EXTERNAL and any(vector is None for vector in vectors):
             raise ModelError(f"memories cannot be embedded: {self.unusable}; give vectors, or open with embedder=None")
@@ -252,11 +276,19 @@ class Store:
         with self._lock:
             self.check_usable()
             dim = self._dim_with(vectors)  # under the lock: two first writes may bring vectors of different lengths
-            first = self.model is None and dim is not None
+            first = self.model is None and dim is not None and len(memories) > 0
             manifest = {"embedder": self._model_name(), "dim": dim} if first else {}
             if first and self.table is not None and not isinstance(self.embedder, TokenTable):
                 manifest["table"] = self.table.name
-            written = self.ledger.put(memories, derived, manifest)
+            written = self.ledger.put(
+                memories,
+                derived,
+                manifest,
+                ending=ending,
+                hiding=hiding,
+                inherit_usage=inherit_usage,
+                then=then,
+            )
             if first:
                 self.model, self.dim = self._model_name(), dim
                 self.keeper.embedder = self.model
@@ -276,10 +308,13 @@ class Store:
 
     def _publish(self, written: Written, memories: Sequence[Memory], derived: Sequence[DerivedRow]) -> None:
         ended = _by_namespace(written.ended)
+        used: dict[int, list[UsageRow]] = {}
+        for row in written.usage:
+            used.setdefault(row[0] >> LABEL_BITS, []).append(row)
         added: dict[int, list[int]] = {}
         for i, key in enumerate(written.keys):
             added.setdefault(key >> LABEL_BITS, []).append(i)
-        for number in ended.keys() | added.keys():
+        for number in ended.keys() | added.keys() | used.keys():
             name = self._loaded_names.get(number)
             if name is None:
                 continue  # it will be read from the ledger when somebody asks
@@ -290,6 +325,8 @@ class Store:
                 ended=ended.get(number),
                 rows=rows_of([column_row(written.keys[i], memories[i], derived[i]) for i in places]),
                 vectors=[[derived[i].vector for i in places]],
+                usage=used.get(number, ()),
+                memories=[memories[i] for i in places],
             )
             self._account(name, partition)
             self.keeper.consider(number)
@@ -301,6 +338,17 @@ class Store:
             written = self.ledger.delete(keys)
             self._publish(written, (), ())
         return len(written.ended)
+
+    def use(
+        self, keys: Sequence[int], now_s: float | None, *, uses: int = 0, successes: int = 0, failures: int = 0
+    ) -> int:
+        """Count uses of memories and how they went, durably; return how many memories there were."""
+        with self._lock:
+            self.check_usable()
+            now_us = None if now_s is None else round(now_s * 1e6)
+            written = self.ledger.use(keys, now_us, uses=uses, successes=successes, failures=failures)
+            self._publish(written, (), ())
+        return len(written.usage)
 
     def change_vectors(self, embedder: Embedder, table: TokenTable | None) -> None:
         """Put the vectors and tokens that are staged in place of all, and use their model from here on.
@@ -316,13 +364,62 @@ class Store:
         self._unload_all()
         self.keeper.forget_graphs(self.model)
 
-    def compact(self, now_s: float) -> int:
-        """Remove expired memories, shrink the file; return how many were removed."""
+    def compact(self, now_s: float, policy: Mapping[str, Retention], config: SearchConfig) -> int:
+        """Remove what expired and what a policy lets go of, shrink the file; return how many were removed."""
         with self._lock:
-            written = self.ledger.compact(int(now_s * 1e6))
+            self.check_usable()
+            written = self.ledger.compact(round(now_s * 1e6), leaving(self.ledger, policy, config, now_s))
             self._unload_all()
             self.keeper.keep_only(self.ledger.namespace_numbers())
+        self.finish_erasing(_FINISHING_WAIT_S)
         return len(written.ended)
+
+    def retain(
+        self, now_s: float, policy: Mapping[str, Retention], config: SearchConfig, namespace: str | None
+    ) -> dict[str, int]:
+        """Delete durably what a policy lets go of, in one namespace or (None) in each; return how many, by kind."""
+        with self._lock:
+            keys = due(self.ledger, policy, config, now_s, namespace)
+            self.end([key for of_kind in keys.values() for key in of_kind])
+        return {kind: len(of_kind) for kind, of_kind in keys.items()}
+
+    def erase(self, namespace: str, condition: Condition, ids: Sequence[str], wait_s: float) -> int:
+        """Delete memories so that no file of the folder holds a byte of them; return how many there were.
+
+        Args:
+            namespace: where they are: its indexes are dropped and built again in the background.
+            condition: holds for them.
+            ids: theirs, if that is how they were named.
+            wait_s: how long to wait for what still reads the files.
+
+        Raises:
+            ValueError: one of the ids is that of a memory which is merged into another that stays.
+            StoreError: they are deleted, and something that is named still holds bytes of them.
+        """
+        with self._erasing:
+            with self._lock:
+                self.check_usable()
+                number = self.ledger.namespace_number(namespace)
+                if number is not None:
+                    with self.ledger.reading() as connection:
+                        refuse_merged(connection, number, ids)
+                keys = self.ledger.select_keys(condition.sql, condition.parameters)
+                written, emptied, concerned = self.ledger.erase(keys, () if number is None else (number,))
+                self._publish(written, (), ())
+                for name in [self._loaded_names[number] for number in emptied & self._loaded_names.keys()]:
+                    self._unload(name)
+                self.keeper.erase(concerned, wait_s)
+            self.ledger.scrub(wait_s)
+        return len(written.ended)
+
+    def finish_erasing(self, wait_s: float) -> None:
+        """Go on with an erasure that did not end, if there is one; it stays unfinished when something is in the way."""
+        with self._erasing, suppress(StoreError):
+            concerned = self.ledger.being_erased()
+            if concerned:
+                with self._lock:
+                    self.keeper.erase(concerned, wait_s)
+                self.ledger.scrub(wait_s)
 
     # ------------------------------------------------------------------------------------------------- reading
 
@@ -343,6 +440,11 @@ class Store:
                 self._partitions.move_to_end(namespace)
         return partition
 
+    @property
+    def vectors_version(self) -> int:
+        """How often all vectors were replaced by another model's, or anew (`reindex`)."""
+        return int(self._vectors_version)
+
     def indexes(self, partition: Partition) -> Indexes:
         """Return the indexes that a partition has by now."""
         return self.keeper.of(partition.namespace)
@@ -354,7 +456,9 @@ class Store:
         with self.ledger.changes(number) as changes:
             partition = Partition(number, self.dim, changes.sequence)
             try:
-                partition.apply(changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors)
+                partition.apply(
+                    changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors, usage=changes.usage
+                )
             except (TypeError, ValueError, OverflowError) as error:
                 raise StoreError(
                     f"the columns of {namespace!r:.80} are damaged ({error}); verify() lists which"
@@ -426,23 +530,83 @@ class Store:
                 self._unload_all()
                 self.keeper.embedder = self.model or self._model_name()
             for name, partition in list(self._partitions.items()):
-                labels = partition.view.labels
-                last_label = int(labels[-1]) if len(labels) else 0
-                with self.ledger.changes(partition.namespace, last_label, partition.sequence) as changes:
-                    if changes.ended is None:
-                        self._unload(name)
-                        continue
-                    partition.apply(
-                        changes.sequence,
-                        ended=_by_namespace(changes.ended).get(partition.namespace),
-                        rows=rows_of(changes.rows),
-                        vectors=changes.vectors,
-                    )
+                with suppress(_OutdatedError), self._caught_up(name, partition):
+                    pass
+
+    @contextmanager
+    def _caught_up(self, name: str, partition: Partition) -> Iterator[sqlite3.Connection]:
+        """Bring a partition to a moment of the ledger, and lend a connection that sees it. The caller holds the lock.
+
+        Raises:
+            _OutdatedError: the ledger has forgotten what happened since; the partition is unloaded.
+        """
+        labels = partition.view.labels
+        last_label = int(labels[-1]) if len(labels) else 0
+        with self.ledger.changes(partition.namespace, last_label, partition.sequence) as changes:
+            if changes.ended is None:
+                if self._partitions.get(name) is partition:
+                    self._unload(name)
+                raise _OutdatedError
+            memories: list[Memory] = []
+            if partition.filters:
+                found = self.ledger.memories_on(changes.connection, [row[0] for row in changes.rows], name)
+                memories = [found[row[0]] for row in changes.rows if row[0] in found]
+            partition.apply(
+                changes.sequence,
+                ended=_by_namespace(changes.ended).get(partition.namespace),
+                rows=rows_of(changes.rows),
+                vectors=changes.vectors,
+                usage=changes.usage,
+                memories=memories,
+            )
+            yield changes.connection
+
+    @contextmanager
+    def _settled(self, name: str, partition: Partition) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that sees just what a partition shows, while nobody writes here.
+
+        Raises:
+            _OutdatedError: the partition is not in use any more.
+        """
+        with self._lock:
+            self.check_usable()
+            if self.read_only:
+                self.refresh()
+            if self._partitions.get(name) is not partition:
+                raise _OutdatedError
+            with self._caught_up(name, partition) if self.read_only else self.ledger.reading() as connection:
+                yield connection
+            self._account(name, partition)
+            self._evict(keep=name)
+
+    def filtered(self, namespace: str, where: Filter) -> tuple[Partition, View, NDArray[np.uint8]] | None:
+        """Return a namespace's partition, its newest view, and 1 for those of its rows (dead ones aside) that pass.
+
+        None when nothing was ever stored there. A filter on a field that none named before reads the ledger once.
+        """
+        while (partition := self.partition(namespace)) is not None:
+            settled = partial(self._settled, namespace, partition)
+            with suppress(_OutdatedError):
+                return partition, *partition.filters.passing(where, namespace, partition, self.ledger.reading, settled)
+        return None
+
+    @property
+    def budget_bytes(self) -> float:
+        """How much memory partitions and their indexes may take."""
+        return self._budget_bytes
+
+    def size_of(self, namespace: str) -> int:
+        """Return how much memory a namespace takes, with its indexes; 0 when it is not loaded."""
+        return self._sizes.get(namespace, 0)
 
     def loaded_bytes(self) -> tuple[int, int]:
         """Return how many partitions are in memory, and how many bytes they and their indexes take."""
         loaded = list(self._partitions.values())
         return len(loaded), sum(p.bytes() + self.indexes(p).bytes() for p in loaded)
+
+
+class _OutdatedError(Exception):
+    """A partition that another has to be loaded for."""
 
 
 def _known(name: str, device: str) -> Embedder | None:

@@ -19,6 +19,7 @@ class Vocabulary:
             np.empty(0, dtype=np.int64) if ids is None else ids,
         )
         self._new: dict[int, int] = {}
+        self._by_id: NDArray[np.uint64] | None = None
         self.size = len(self._sorted[0])
 
     def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -48,6 +49,11 @@ class Vocabulary:
         self.size += len(unknown)
         return ids, new_terms
 
+    @property
+    def unsettled(self) -> int:
+        """How many terms are not sorted in yet."""
+        return len(self._new)
+
     def by_id(self) -> NDArray[np.uint64]:
         """Return the term of every id."""
         terms = np.zeros(self.size, dtype=np.uint64)
@@ -57,6 +63,13 @@ class Vocabulary:
             if term_id < len(terms):
                 terms[term_id] = term
         return terms
+
+    def terms_of(self, ids: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Return the term of each id. What was looked up is kept until there are new ones."""
+        terms = self._by_id
+        if terms is None or (len(ids) and int(ids.max()) >= len(terms)):
+            terms = self._by_id = self.by_id()
+        return terms[ids]
 
     def settled(self) -> Vocabulary:
         """Return the same vocabulary with its new terms sorted in. Views of the old one keep the old one."""
@@ -68,5 +81,6 @@ class Vocabulary:
 
     def bytes(self) -> int:
         """Return how much memory it takes."""
-        # A dictionary entry of two Python integers is about 120 bytes.
-        return 16 * len(self._sorted[0]) + 120 * len(self._new)
+        # A dictionary entry of two Python integers is about 120 bytes. 8 are for the way back from an id (`terms_of`),
+        # looked up or not: what a partition takes is counted when it is loaded.
+        return 24 * len(self._sorted[0]) + 120 * len(self._new)

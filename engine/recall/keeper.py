@@ -22,6 +22,7 @@ import numpy as np
 
 from jiyi.config import IndexConfig
 from jiyi.derived import read_generation, remove_generations, remove_newer, remove_partial, write_generation
+from jiyi.erase import remove_index_files
 from jiyi.partition import Partition, View
 from jiyi.recall.graph import Graph, graph_settings
 from jiyi.recall.inverted import InvertedIndex, inverted_settings, load_inverted
@@ -74,6 +75,8 @@ class IndexKeeper:
         self._held: dict[int, _Held] = {}
         self._jobs: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._due: set[int] = set()
+        self._building: int | None = None
+        self._halted: set[int] = set()
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -116,13 +119,35 @@ class IndexKeeper:
         if self._folder is not None:
             remove_generations(self._folder, lambda name: name.startswith("graph-"))
 
+    def erase(self, namespaces: set[int], wait_s: float) -> None:
+        """Drop the indexes of namespaces from memory and disk, with what is being built, and have them built anew.
+
+        The partitions that are in memory must show by now what is gone.
+
+        Raises:
+            StoreError: a file cannot be removed.
+        """
+        with self._state:
+            self._halted |= namespaces
+            for number in namespaces & self._held.keys():
+                self._held[number] = replace(self._held[number], indexes=_NONE)
+            self._state.wait_for(lambda: self._building not in namespaces)
+        try:
+            if self._folder is not None:
+                remove_index_files(self._folder, namespaces, wait_s)
+        finally:
+            with self._state:
+                self._halted -= namespaces
+            for number in namespaces:
+                self.consider(number)
+
     def consider(self, namespace: int) -> None:
         """Have a namespace's indexes built in the background if they are due."""
         held = self._held.get(namespace)
         if not self._build or held is None or not self._is_due(held):
             return
         with self._state:
-            if self._closing or namespace in self._due:
+            if self._closing or namespace in self._due or namespace in self._halted:
                 return
             self._due.add(namespace)
             if self._thread is None:
@@ -164,23 +189,42 @@ class IndexKeeper:
 
     def _work(self) -> None:
         while (namespace := self._jobs.get()) is not None and not self._closing:
+            halted = False
             try:
                 # Asked anew each time: the namespace may have been written to, unloaded or loaded again meanwhile.
                 while (held := self._held.get(namespace)) is not None and self._is_due(held) and not self._closing:
+                    halted = not self._begin(namespace)
+                    if halted:
+                        break
                     self._build_for(held)
             except Exception as error:  # an index that cannot be built costs speed, never an answer
                 self.last_error = error
             finally:
                 with self._state:
+                    self._building = None
                     self._due.discard(namespace)
                     self._state.notify_all()
+                if halted:
+                    self.consider(namespace)  # while it was due, nobody else could have it built later
+
+    def _begin(self, namespace: int) -> bool:
+        """Mark a namespace as the one that is being built, unless it must not be now."""
+        with self._state:
+            halted = namespace in self._halted
+            self._building = None if halted else namespace
+            self._state.notify_all()
+        return not halted
+
+    def _stopped(self, namespace: int) -> bool:
+        """Whether what is being built for a namespace is not wanted any more."""
+        return self._closing or namespace in self._halted
 
     def _build_for(self, held: _Held) -> None:
         """Build one index that is due, publish it, save it."""
         view, number = held.partition.view, held.partition.namespace
         if self._graph_due(held):
-            graph = Graph.build(view, self._config, lambda: self._closing)
-            if graph is None:
+            graph = Graph.build(view, self._config, lambda: self._stopped(number))
+            if graph is None or self._stopped(number):
                 return
             self._publish(held, replace(held.indexes, graph=graph))
             self._save(
@@ -195,17 +239,17 @@ class IndexKeeper:
         number = held.partition.namespace
         with self._state:
             now = self._held.get(number)
-            if now is not None and now.partition is held.partition:
+            if now is not None and now.partition is held.partition and number not in self._halted:
                 self._held[number] = replace(now, indexes=indexes)
 
     def _build_inverted(self, number: int, namespace: str, view: View) -> InvertedIndex | None:
         terms = view.terms_by_id()
         if self._folder is None:
-            return InvertedIndex.build(view, terms, None, lambda: self._closing)
+            return InvertedIndex.build(view, terms, None, lambda: self._stopped(number))
         built: list[InvertedIndex] = []
 
         def fill(folder: Path) -> None:
-            index = InvertedIndex.build(view, terms, folder, lambda: self._closing)
+            index = InvertedIndex.build(view, terms, folder, lambda: self._stopped(number))
             if index is None:
                 raise _Cancelled
             built.append(index)

@@ -349,11 +349,11 @@ def test_another_format_is_refused_and_left_alone(folder: Path, version: str) ->
     _set(folder, "format", version)
     before = (folder / FILE_NAME).read_bytes()
     for read_only in (False, True):
-        with pytest.raises(jiyi.StoreVersionError, match=f"format {version}.*reads format 1") as caught:
+        with pytest.raises(jiyi.StoreVersionError, match=f"format {version}.*reads format 2") as caught:
             jiyi.open(folder, embedder=None, read_only=read_only)
-        assert (caught.value.found, caught.value.supported) == (version, "1")
+        assert (caught.value.found, caught.value.supported) == (version, "2")
     assert (folder / FILE_NAME).read_bytes() == before
-    _set(folder, "format", "1")
+    _set(folder, "format", "2")
     jiyi.open(folder, embedder=None).close()
 
 

@@ -188,4 +188,18 @@ def test_fields_are_those_of_the_design() -> None:
         "metadata",
         "expires_at",
         "sources",
+        # of facts
+        "subject",
+        "predicate",
+        "object",
+        "multivalued",
+        # of procedures
+        "title",
+        "steps",
+        "use_when",
+        # of using them
+        "uses",
+        "last_used",
+        "successes",
+        "failures",
     }

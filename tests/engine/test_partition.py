@@ -220,10 +220,10 @@ def test_rows_of_nothing() -> None:
 def test_damaged_columns_are_a_store_error_that_names_the_label() -> None:
     memory = Memory(text="cat")
     row = analyse([memory], [None], None, None)[0]
-    key, kind, timestamp, expires, session, terms, freqs, tokens = column_row(NAMESPACE << LABEL_BITS | 41, memory, row)
+    *first, terms, freqs, tokens = column_row(key := NAMESPACE << LABEL_BITS | 41, memory, row)
     for damaged in ((terms[:-1], freqs, tokens), (terms, freqs[:-2], tokens), (terms, freqs, b"123")):
         with pytest.raises(StoreError, match=r"label 41 .*verify"):
-            rows_of([(key, kind, timestamp, expires, session, *damaged)])
+            rows_of([(*first, *damaged)])  # type: ignore[list-item]
     partition = Partition(NAMESPACE, DIM, 0)
     with pytest.raises(StoreError, match="8 floats"):
         partition.apply(1, rows=rows_of([column_row(key, memory, row)]), vectors=[[b"1234"]])
