@@ -1,355 +1,307 @@
-"""`where` filters: a mapping over memory fields, compiled to an SQL condition with bound parameters.
+"""`where` filters: a mapping over memory fields, read into a tree of tests.
 
-Nothing of a filter ever becomes SQL text: field names are looked up in a fixed table, metadata keys and values
-are bound. A filter over metadata walks the JSON with `json_each`, one level a key.
+A tree becomes an SQL condition with bound parameters, for what reads the ledger (`list`, `count`, `forget`), and is
+evaluated over columns in memory for searches (`filter_columns`). Both say the same of every memory.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from jiyi.memory import KINDS
-from jiyi.timestamps import to_datetime, to_microseconds
+from jiyi.filter_fields import (
+    COMPARISONS,
+    DEEPEST,
+    NAMES,
+    Bounds,
+    Condition,
+    Field,
+    Value,
+    field_named,
+    joined,
+    negated,
+)
+from jiyi.memory import Memory
+
+__all__ = ["COMPARE", "OPERATORS", "All", "Among", "Between", "Condition", "Exists", "Filter", "Leaf", "Not", "Some"]
+__all__ += ["Test", "Where", "compile_where", "holds", "leaves", "parse_where"]
 
 Where = Mapping[str, Any]
 
-OPERATORS: Final = ("in", "gt", "gte", "lt", "lte", "exists", "not")
-_COMPARISONS: Final = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_TEXT_COLUMNS: Final = {
-    "id": "m.id",
-    "namespace": "n.name",
-    "session": "m.session",
-    "speaker": "m.speaker",
-    "text": "m.text",
-}
-_TIME_COLUMNS: Final = {"timestamp": "m.timestamp_us", "expires_at": "m.expires_us"}
-_FIELDS: Final = (
-    "id",
-    "namespace",
-    "kind",
-    "timestamp",
-    "session",
-    "speaker",
-    "text",
-    "expires_at",
-    "sources",
-    "metadata.<key>",
-)
-_DEEPEST: Final = 32
-_LARGEST_INT: Final = 2**63 - 1
+OPERATORS: Final = ("in", *COMPARISONS, "exists", "not")
 # Half of what SQLite takes by default.
 _MOST_VALUES: Final = 16_000
 _LONGEST_SQL: Final = 500_000
+_MOST_TESTS: Final = 16_000
+COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """An SQL condition over `memories m JOIN namespaces n`, and what its question marks stand for."""
+class Among:
+    """The field is one of some values; True and 1 are two values, 1 and 1.0 are one."""
 
-    sql: str
-    parameters: tuple[Any, ...] = ()
+    field: Field
+    absent: bool
+    """Whether being absent counts."""
+    true: bool
+    false: bool
+    values: frozenset[int | float | str]
+    """The texts and numbers; no booleans."""
+
+    def holds_for(self, value: Value) -> bool:
+        """Return whether a value of the field passes."""
+        if value is None:
+            return self.absent
+        if isinstance(value, tuple):
+            return any(self.holds_for(element) for element in value)
+        if isinstance(value, bool):
+            return self.true if value else self.false
+        return value in self.values
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        flags = ((None, self.absent), (True, self.true), (False, self.false))
+        # Sorted, so that equal filters are equal SQL and equal parameters.
+        values = sorted(self.values, key=lambda value: (isinstance(value, str), value))
+        return self.field.among([*values, *(value for value, wanted in flags if wanted)])
 
 
-_ALWAYS: Final = Condition("1")
-_NEVER: Final = Condition("0")
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The field is a text above or below some text, or a number above or below some number, and all at once."""
+
+    field: Field
+    bounds: Bounds
+
+    @property
+    def texts(self) -> bool:
+        """Whether the bounds are texts."""
+        return isinstance(self.bounds[0][1], str)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the bounds are texts and numbers, which nothing lies between."""
+        return any(isinstance(bound, str) != self.texts for _, bound in self.bounds)
+
+    def holds_for(self, value: Value) -> bool:
+        """Return whether a value of the field passes."""
+        if isinstance(value, tuple):
+            return any(self.holds_for(element) for element in value)
+        if value is None or isinstance(value, bool) or self.mixed or isinstance(value, str) != self.texts:
+            return False
+        return all(COMPARE[name](value, bound) for name, bound in self.bounds)
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        return Condition("0") if self.mixed else self.field.between(self.bounds)
 
 
-def compile_where(where: Where | None) -> Condition:
-    """Compile a filter.
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The field is there."""
+
+    field: Field
+
+    def holds_for(self, value: Value) -> bool:
+        """Return whether a value of the field passes."""
+        return value is not None
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        return self.field.exists()
+
+
+Leaf = Among | Between | Exists
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every part holds."""
+
+    parts: tuple[Test, ...]
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        return joined([part.condition() for part in self.parts], "AND")
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """Some part holds."""
+
+    parts: tuple[Test, ...]
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        return joined([part.condition() for part in self.parts], "OR")
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: Test
+
+    def condition(self) -> Condition:
+        """Return the test in SQL."""
+        return negated(self.part.condition())
+
+
+Test = Leaf | All | Some | Not
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter, checked: as a tree of tests and as SQL."""
+
+    test: Test
+    condition: Condition
+
+
+def parse_where(where: Where) -> Filter:
+    """Read a filter.
 
     Args:
         where: `{field: value}` for equality; `{field: {operator: value, …}}` with `in`, `gt`, `gte`, `lt`,
             `lte`, `exists`, `not`; several fields must all hold; `{"and": […]}`, `{"or": […]}` and `{"not":
             {…}}` combine. Fields are those of a memory, and `metadata.<key>`, `metadata.<key>.<key>` … A
-            field that is absent satisfies only `{"exists": False}`, `None` and `not`.
+            field that is absent satisfies only `{"exists": False}`, `None` and `not`. A list (`sources`, `steps`,
+            one in the metadata) passes equality, `in`, and the comparisons of one field together, if one of its
+            elements does; it exists even when it is empty. Texts compare with texts, by code point, and numbers with
+            numbers.
 
     Raises:
         TypeError, ValueError: For a field or operator that does not exist (the message lists those that do),
             or a value that cannot be compared with the field.
     """
-    if where is None:
-        return _ALWAYS
-    condition = _mapping(where, 0)
-    if len(condition.parameters) > _MOST_VALUES or len(condition.sql) > _LONGEST_SQL:
-        raise ValueError(
-            f"the filter is too large: {len(condition.parameters)} values in separate tests, at most {_MOST_VALUES} "
-            "are allowed; test one field against many values with 'in'"
-        )
-    return condition
+    test = _mapping(where, 0)
+    _check_size(sum(1 for _ in leaves(test)) <= _MOST_TESTS)
+    condition = test.condition()
+    _check_size(len(condition.parameters) <= _MOST_VALUES and len(condition.sql) <= _LONGEST_SQL)
+    return Filter(test, condition)
 
 
-def _mapping(where: object, depth: int) -> Condition:
+def compile_where(where: Where | None) -> Condition:
+    """Return a filter (`parse_where`) as an SQL condition; None holds for everything."""
+    return Condition("1") if where is None else parse_where(where).condition
+
+
+def leaves(test: Test) -> Iterator[Leaf]:
+    """Yield the tests of single fields in a tree."""
+    if isinstance(test, All | Some):
+        for part in test.parts:
+            yield from leaves(part)
+    elif isinstance(test, Not):
+        yield from leaves(test.part)
+    else:
+        yield test
+
+
+def holds(test: Test, memory: Memory) -> bool:
+    """Return whether a filter holds for a memory: what the SQL condition and the columns must say too."""
+    if isinstance(test, All):
+        return all(holds(part, memory) for part in test.parts)
+    if isinstance(test, Some):
+        return any(holds(part, memory) for part in test.parts)
+    if isinstance(test, Not):
+        return not holds(test.part, memory)
+    return test.holds_for(test.field.of(memory))
+
+
+def _mapping(where: object, depth: int) -> Test:
     if not isinstance(where, Mapping):
         raise TypeError(f"a filter must be a mapping such as {{'kind': 'archival'}}, got {type(where).__name__}")
-    if depth > _DEEPEST:
-        raise ValueError(f"the filter is nested deeper than {_DEEPEST} levels; write it flatter")
-    return _joined([_entry(name, value, depth) for name, value in where.items()], "AND")
+    _check_depth(depth)
+    return _all([_entry(name, value, depth) for name, value in where.items()])
 
 
-def _entry(name: object, value: object, depth: int) -> Condition:
+def _check_size(fits: bool) -> None:
+    if not fits:
+        raise ValueError(
+            "the filter is too large: it may make some thousands of tests; test one field against many values with 'in'"
+        )
+
+
+def _check_depth(depth: int) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"the filter is nested deeper than {DEEPEST} levels; write it flatter")
+
+
+def _all(parts: Sequence[Test]) -> Test:
+    return parts[0] if len(parts) == 1 else All(tuple(parts))
+
+
+def _entry(name: object, value: object, depth: int) -> Test:
     if not isinstance(name, str):
         raise TypeError(f"a filter's keys must be text, got {name!r:.80}")
     if name in ("and", "or"):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise TypeError(f"{name!r} takes a list of filters, got {type(value).__name__}")
-        return _joined([_mapping(part, depth + 1) for part in value], name.upper())
+        _check_size(len(value) <= _MOST_TESTS)
+        parts = [_mapping(part, depth + 1) for part in value]
+        return _all(parts) if name == "and" else Some(tuple(parts))
     if name == "not":
-        return _negated(_mapping(value, depth + 1))
-    return _field(name, value, depth)
-
-
-def _field(name: str, value: object, depth: int) -> Condition:
-    if name.startswith("metadata.") and len(name) > len("metadata."):
-        field: _Field = _Metadata(name)
-    elif name == "kind":
-        field = _Kind()
-    elif name in _TEXT_COLUMNS:
-        field = _Text(name)
-    elif name in _TIME_COLUMNS:
-        field = _Time(name)
-    elif name == "sources":
-        field = _Sources()
-    else:
+        return Not(_mapping(value, depth + 1))
+    field = field_named(name)
+    if field is None:
         raise ValueError(
-            f"unknown field {name[:80]!r} in the filter; it can be one of {', '.join(_FIELDS)}, and, or, not"
+            f"unknown field {name[:80]!r} in the filter; it can be one of {', '.join(NAMES)}, and, or, not"
         )
     return _test(field, value, depth)
 
 
-def _test(field: _Field, value: object, depth: int) -> Condition:
-    if depth > _DEEPEST:
-        raise ValueError(f"the filter is nested deeper than {_DEEPEST} levels; write it flatter")
-    if isinstance(value, np.generic):
-        value = value.item()
+def _test(field: Field, value: object, depth: int) -> Test:
+    _check_depth(depth)
     if not isinstance(value, Mapping):
-        return field.equals(value)
+        return _among(field, [value])
     if not value:
         raise ValueError(f"the filter on {field.name} is empty; give it a value or one of {', '.join(OPERATORS)}")
-    tests: list[Condition] = []
-    for operator, operand in value.items():
-        if operator == "in":
+    tests: list[Test] = []
+    bounds: list[tuple[str, Any]] = []
+    for name, operand in value.items():
+        if name == "in":
             if not isinstance(operand, Sequence | set | frozenset) or isinstance(operand, str):
                 raise TypeError(f"'in' on {field.name} takes a list of values, got {type(operand).__name__}")
-            tests.append(field.among(list(operand)))
-        elif operator in _COMPARISONS:
-            plain = operand.item() if isinstance(operand, np.generic) else operand
-            tests.append(field.compared(_COMPARISONS[operator], plain))
-        elif operator == "exists":
+            tests.append(_among(field, operand))
+        elif name in COMPARISONS:
+            bounds.append((name, field.checked(_plain(operand))))
+            if isinstance(bounds[-1][1], bool):
+                raise TypeError(f"{name!r} on {field.name} takes what has an order, got {operand}; use equality or not")
+        elif name == "exists":
             if not isinstance(operand, bool):
                 raise TypeError(f"'exists' on {field.name} takes True or False, got {operand!r:.80}")
-            tests.append(field.exists() if operand else _negated(field.exists()))
-        elif operator == "not":
-            tests.append(_negated(_test(field, operand, depth + 1)))
+            tests.append(Exists(field) if operand else Not(Exists(field)))
+        elif name == "not":
+            tests.append(Not(_test(field, operand, depth + 1)))
         else:
             raise ValueError(
-                f"unknown operator {operator!r:.80} on {field.name}; it can be one of {', '.join(OPERATORS)} "
+                f"unknown operator {name!r:.80} on {field.name}; it can be one of {', '.join(OPERATORS)} "
                 "(equality is the bare value)"
             )
-    return _joined(tests, "AND")
+    if bounds:
+        tests.append(Between(field, tuple(bounds)))
+    return _all(tests)
 
 
-def _joined(parts: Sequence[Condition], word: str) -> Condition:
-    if not parts:
-        return _ALWAYS if word == "AND" else _NEVER
-    if len(parts) == 1:
-        return parts[0]
-    # As a balanced tree: SQLite limits how deep an expression may be, not how wide.
-    middle = len(parts) // 2
-    left, right = _joined(parts[:middle], word), _joined(parts[middle:], word)
-    return Condition(f"({left.sql}) {word} ({right.sql})", left.parameters + right.parameters)
+def _among(field: Field, given: Sequence[object] | set[object] | frozenset[object]) -> Among:
+    values = [None if value is None else field.checked(_plain(value)) for value in given]
+    return Among(
+        field,
+        absent=any(value is None for value in values),
+        true=any(value is True for value in values),
+        false=any(value is False for value in values),
+        values=frozenset(value for value in values if value is not None and not isinstance(value, bool)),
+    )
 
 
-def _negated(part: Condition) -> Condition:
-    # IS NOT TRUE, so that a comparison with an absent field (NULL) counts as false and its negation as true.
-    return Condition(f"({part.sql}) IS NOT TRUE", part.parameters)
-
-
-class _Field(ABC):
-    """One field's way of being tested."""
-
-    name: str
-
-    @abstractmethod
-    def equals(self, value: object) -> Condition:
-        """Return the test for one value."""
-
-    def among(self, values: list[object]) -> Condition:
-        """Return the test for any of several values."""
-        return _joined([self.equals(value) for value in values], "OR")
-
-    @abstractmethod
-    def compared(self, operator: str, value: object) -> Condition:
-        """Return the test for an SQL comparison with a value."""
-
-    @abstractmethod
-    def exists(self) -> Condition:
-        """Return the test for being there at all."""
-
-
-class _Column(_Field):
-    """A field that is one SQL column."""
-
-    column: str
-
-    @abstractmethod
-    def stored(self, value: object) -> object:
-        """Return a value as the column holds it."""
-
-    def equals(self, value: object) -> Condition:
-        if value is None:
-            return Condition(f"{self.column} IS NULL")
-        return Condition(f"{self.column} = ?", (self.stored(value),))
-
-    def among(self, values: list[object]) -> Condition:
-        if any(isinstance(value, str) and "\0" in value for value in values):
-            return super().among(values)  # SQLite's JSON ends a text at U+0000
-        # One bound JSON list, so that ten thousand values are no more SQL than two.
-        stored = [self.stored(value) for value in values if value is not None]
-        listed = Condition(
-            f"{self.column} IN (SELECT value FROM json_each(?))", (json.dumps(stored, ensure_ascii=False),)
-        )
-        return _joined([listed, self.equals(None)], "OR") if None in values else listed
-
-    def compared(self, operator: str, value: object) -> Condition:
-        return Condition(f"{self.column} {operator} ?", (self.stored(value),))
-
-    def exists(self) -> Condition:
-        return Condition(f"{self.column} IS NOT NULL")
-
-
-class _Text(_Column):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.column = _TEXT_COLUMNS[name]
-
-    def stored(self, value: object) -> object:
-        if not isinstance(value, str):
-            raise TypeError(f"the filter on {self.name} compares text, got {value!r:.80}")
-        return _encodable(value, self.name)
-
-
-class _Time(_Column):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.column = _TIME_COLUMNS[name]
-
-    def stored(self, value: object) -> object:
-        return to_microseconds(to_datetime(value, f"the filter on {self.name}"))
-
-
-class _Kind(_Column):
-    name = "kind"
-    column = "m.kind"
-
-    def stored(self, value: object) -> object:
-        if value not in KINDS:
-            raise ValueError(f"the filter on kind compares with {value!r:.80}; kinds are {', '.join(KINDS)}")
-        return KINDS.index(value)
-
-    def compared(self, operator: str, value: object) -> Condition:
-        raise ValueError("kinds have no order; filter them by equality, in or not")
-
-
-class _Sources(_Field):
-    """The ids that a memory was distilled from: equality means that one of them is the value."""
-
-    name = "sources"
-
-    def equals(self, value: object) -> Condition:
-        if value is None:
-            return _negated(self.exists())
-        if not isinstance(value, str):
-            raise TypeError(f"the filter on sources compares ids, got {value!r:.80}")
-        return Condition("EXISTS (SELECT 1 FROM json_each(m.sources) WHERE value = ?)", (_encodable(value, "sources"),))
-
-    def among(self, values: list[object]) -> Condition:
-        ids = [value for value in values if value is not None]
-        for value in ids:
-            self.equals(value)  # checks it
-        test = "EXISTS (SELECT 1 FROM json_each(m.sources) AS s, json_each(?) AS wanted WHERE s.value = wanted.value)"
-        listed = Condition(test, (json.dumps(ids, ensure_ascii=False),))
-        return _joined([listed, self.equals(None)], "OR") if None in values else listed
-
-    def compared(self, operator: str, value: object) -> Condition:
-        raise ValueError("sources have no order; filter them by equality, in or exists")
-
-    def exists(self) -> Condition:
-        return Condition("m.sources IS NOT NULL")
-
-
-class _Metadata(_Field):
-    """A value inside the metadata, by its path of keys."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name if len(name) <= 80 else name[:80] + "…"
-        self._keys = name.split(".")[1:]
-        if "" in self._keys:
-            raise ValueError(f"the filter field {name[:80]!r} has an empty key; write metadata.<key>.<key>")
-        if len(self._keys) > _DEEPEST:
-            raise ValueError(f"the filter field {self.name!r} goes deeper than {_DEEPEST} keys")
-        for key in self._keys:
-            _encodable(key, "a metadata key")
-
-    def _found(self, test: str, parameters: tuple[Any, ...] = ()) -> Condition:
-        tables = ["json_each(m.metadata) AS j0"]
-        for level in range(1, len(self._keys)):
-            above = f"j{level - 1}"
-            tables.append(f"json_each(CASE {above}.type WHEN 'object' THEN {above}.value ELSE '{{}}' END) AS j{level}")
-        keys = " AND ".join(f"j{level}.key = ?" for level in range(len(self._keys)))
-        last = f"j{len(self._keys) - 1}"
-        sql = f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {keys} AND {test.format(j=last)})"
-        return Condition(sql, (*self._keys, *parameters))
-
-    def equals(self, value: object) -> Condition:
-        if value is None:
-            return _negated(self.exists())
-        if isinstance(value, bool):
-            return self._found(f"{{j}}.type = '{'true' if value else 'false'}'")
-        if isinstance(value, str):
-            return self._found("{j}.type = 'text' AND {j}.value = ?", (_encodable(value, self.name),))
-        return self._found("{j}.type IN ('integer', 'real') AND {j}.value = ?", (self._number(value),))
-
-    def among(self, values: list[object]) -> Condition:
-        # No metadata holds U+0000, and SQLite's JSON would end a text there.
-        texts = [_encodable(value, self.name) for value in values if isinstance(value, str) and "\0" not in value]
-        numbers = [self._number(v) for v in values if v is not None and not isinstance(v, str | bool)]
-        parts = [self.equals(value) for value in (True, False, None) if any(value is v for v in values)]
-        listed = "{j}.value IN (SELECT value FROM json_each(?))"
-        if texts:
-            parts.append(self._found(f"{{j}}.type = 'text' AND {listed}", (json.dumps(texts, ensure_ascii=False),)))
-        if numbers:
-            parts.append(self._found(f"{{j}}.type IN ('integer', 'real') AND {listed}", (json.dumps(numbers),)))
-        return _joined(parts, "OR")
-
-    def compared(self, operator: str, value: object) -> Condition:
-        if isinstance(value, str):
-            return self._found(f"{{j}}.type = 'text' AND {{j}}.value {operator} ?", (_encodable(value, self.name),))
-        return self._found(f"{{j}}.type IN ('integer', 'real') AND {{j}}.value {operator} ?", (self._number(value),))
-
-    def exists(self) -> Condition:
-        return self._found("{j}.type <> 'null'")
-
-    def _number(self, value: object) -> int | float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"the filter on {self.name} compares text, numbers, True, False or None, got {value!r:.80}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"the filter on {self.name} compares with {value}; use a finite number")
-        if abs(value) > _LARGEST_INT and isinstance(value, int):
-            raise ValueError(f"the filter on {self.name} compares with a whole number of more than 64 bits")
-        return value
-
-
-def _encodable(value: str, what: str) -> str:
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError(f"the filter on {what} holds half a surrogate pair, which is no character") from None
-    return value
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value

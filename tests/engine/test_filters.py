@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -13,199 +13,20 @@ import pytest
 
 import jiyi
 from jiyi.filters import compile_where
-from jiyi.memory import KINDS, Memory
-from jiyi.timestamps import to_datetime
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-WORDS = ["", "a", "b", "ab", "B", "é", "猫", "Robert'); DROP TABLE memories;--", '"', "%", "\\", "0", "true"]
-NUMBERS: list[int | float] = [0, 1, -1, 2, 1.0, 1.5, -2.5, 2**53 + 1, 2**62, -(2**63) + 1, 2**63 - 1, 1e300, 9.3e18]
-KEYS = ["n", "s", "b", "o", "o.n", "o.o.s", 'q"', "$", "d$.x", "'", "missing", "o.missing", "n.x", "l"]
-
-
-# ------------------------------------------------------------------------------------------ the oracle
-
-_ABSENT = object()
-
-
-def _value(memory: Memory, field: str) -> Any:
-    if field.startswith("metadata."):
-        value: Any = memory.metadata
-        for key in field.split(".")[1:]:
-            value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
-        return None if value is _ABSENT else value
-    return getattr(memory, field) or None if field == "sources" else getattr(memory, field)
-
-
-def _sort(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    return "number" if isinstance(value, int | float) else type(value).__name__
-
-
-def _equal(field: str, value: Any, wanted: Any) -> bool:
-    if wanted is None:
-        return value is None
-    if field == "sources":
-        return wanted in (value or ())
-    if field in ("timestamp", "expires_at"):
-        return value is not None and value == to_datetime(wanted)
-    return _sort(value) == _sort(wanted) and bool(value == wanted)
-
-
-def _compare(field: str, value: Any, operator: str, wanted: Any) -> bool:
-    if field in ("timestamp", "expires_at"):
-        wanted = to_datetime(wanted)
-    if _sort(value) != _sort(wanted) or value is None or isinstance(value, bool):
-        return False
-    return bool({"gt": value > wanted, "gte": value >= wanted, "lt": value < wanted, "lte": value <= wanted}[operator])
-
-
-def _field_holds(memory: Memory, field: str, test: Any) -> bool:
-    value = _value(memory, field)
-    if not isinstance(test, Mapping):
-        return _equal(field, value, test)
-    results = []
-    for operator, operand in test.items():
-        if operator == "in":
-            results.append(any(_equal(field, value, one) for one in operand))
-        elif operator == "exists":
-            results.append((value is not None) == operand)
-        elif operator == "not":
-            results.append(not _field_holds(memory, field, operand))
-        else:
-            results.append(_compare(field, value, operator, operand))
-    return all(results)
-
-
-def holds(memory: Memory, where: Mapping[str, Any]) -> bool:
-    """Whether a filter holds for a memory, by the documentation."""
-    results = []
-    for name, value in where.items():
-        if name == "and":
-            results.append(all(holds(memory, part) for part in value))
-        elif name == "or":
-            results.append(any(holds(memory, part) for part in value))
-        elif name == "not":
-            results.append(not holds(memory, value))
-        else:
-            results.append(_field_holds(memory, name, value))
-    return all(results)
-
-
-# --------------------------------------------------------------------------- random stores and filters
-
-
-def _json(random_: random.Random, depth: int = 0) -> Any:
-    kind = random_.randrange(7 if depth < 3 else 4)
-    if kind == 0:
-        return random_.choice(WORDS)
-    if kind == 1:
-        return random_.choice(NUMBERS)
-    if kind == 2:
-        return random_.choice([True, False])
-    if kind == 3:
-        return None
-    if kind == 4:
-        return [_json(random_, depth + 1) for _ in range(random_.randrange(3))]
-    return {key: _json(random_, depth + 1) for key in random_.sample(["n", "s", "o", 'q"', "x", "$", "'"], 3)}
-
-
-def _memory(random_: random.Random, i: int) -> Memory:
-    maybe = lambda values: random_.choice([None, *values])  # noqa: E731
-    return Memory(
-        id=f"id{i}" if i % 3 else f"id'{i}\"",
-        text=random_.choice(WORDS),
-        namespace=random_.choice(["ana", "bo", "o'\"x"]),
-        kind=random_.choice(KINDS),
-        timestamp=START + timedelta(hours=random_.randrange(6), microseconds=random_.randrange(2)),
-        session=maybe(WORDS[1:]),
-        speaker=maybe(["Ana", "李雷"]),
-        metadata={
-            key: _json(random_)
-            for key in random_.sample(["n", "s", "b", "o", 'q"', "$", "d$", "'", "l"], random_.randrange(7))
-        },
-        expires_at=maybe([START + timedelta(hours=h) for h in range(4)]),
-        sources=random_.sample(["x", "y", "z'"], random_.randrange(3)),
-    )
-
-
-def _scalar(random_: random.Random) -> Any:
-    return random_.choice([random_.choice(WORDS), random_.choice(NUMBERS), True, False, None])
-
-
-def _test(random_: random.Random, field: str, depth: int) -> Any:
-    def value() -> Any:
-        if field in ("timestamp", "expires_at"):
-            moment = START + timedelta(hours=random_.randrange(6), microseconds=random_.randrange(2))
-            return random_.choice([moment, moment.isoformat(), moment.replace(tzinfo=None)])
-        if field == "kind":
-            return random_.choice(KINDS)
-        if field == "sources":
-            return random_.choice(["x", "y", "z'", "w"])
-        if field == "speaker":
-            return random_.choice(["Ana", "李雷", "ana"])
-        if field == "namespace":
-            return random_.choice(["ana", "bo", "o'\"x"])
-        if field == "id":
-            return random_.choice(["id1", "id'0\"", "id'3\"", "id40"])
-        if field.startswith("metadata."):
-            return _scalar(random_)
-        return random_.choice(WORDS)
-
-    def ordered() -> Any:
-        while isinstance(found := value(), bool) or found is None:
-            pass
-        return found
-
-    nullable = field in ("session", "speaker", "expires_at", "sources") or field.startswith("metadata.")
-    choices = ["equal", "in", "exists", "not"] + (
-        [] if field in ("kind", "sources") else ["gt", "gte", "lt", "lte", "range"]
-    )
-    choice = random_.choice(choices)
-    if choice == "equal":
-        return None if nullable and random_.random() < 0.2 else value()
-    if choice == "in":
-        return {
-            "in": [value() for _ in range(random_.randrange(4))]
-            + ([None] if nullable and random_.random() < 0.2 else [])
-        }
-    if choice == "exists":
-        return {"exists": random_.choice([True, False])}
-    if choice == "not":
-        return {"not": _test(random_, field, depth + 1) if depth < 2 else value()}
-    if choice == "range":
-        return {"gte": ordered(), "lt": ordered()}
-    return {choice: ordered()}
-
-
-def _where(random_: random.Random, depth: int = 0) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for _ in range(random_.choice([0, 1, 1, 1, 2, 3])):
-        kind = random_.random()
-        if kind < 0.15 and depth < 3:
-            made["and"] = [_where(random_, depth + 1) for _ in range(random_.randrange(4))]
-        elif kind < 0.3 and depth < 3:
-            made["or"] = [_where(random_, depth + 1) for _ in range(random_.randrange(4))]
-        elif kind < 0.4 and depth < 3:
-            made["not"] = _where(random_, depth + 1)
-        else:
-            plain = ["id", "namespace", "kind", "timestamp", "session", "speaker", "text", "expires_at", "sources"]
-            field = random_.choice(plain) if random_.random() < 0.5 else "metadata." + random_.choice(KEYS)
-            made[field] = _test(random_, field, depth)
-    return made
+from tests.engine.filter_oracle import START, holds, random_memory, random_where
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[jiyi.Engine]:
     random_ = random.Random(11)
     with jiyi.open(embedder=None) as engine:
-        engine.add_many([_memory(random_, i) for i in range(80)])
+        engine.add_many([random_memory(random_, i) for i in range(80)])
         yield engine
 
 
 @pytest.mark.parametrize("seed", range(400))
 def test_sql_answers_like_python(store: jiyi.Engine, seed: int) -> None:
-    where = _where(random.Random(seed))
+    where = random_where(random.Random(seed))
     everything = store.list(namespace=None)
     wanted = [memory.id for memory in everything if holds(memory, where)]
     assert [memory.id for memory in store.list(namespace=None, where=where)] == wanted, where
@@ -213,18 +34,18 @@ def test_sql_answers_like_python(store: jiyi.Engine, seed: int) -> None:
 
 
 def test_the_random_filters_are_not_all_trivial(store: jiyi.Engine) -> None:
-    sizes = [store.count(namespace=None, where=_where(random.Random(seed))) for seed in range(400)]
+    sizes = [store.count(namespace=None, where=random_where(random.Random(seed))) for seed in range(400)]
     assert sum(0 < size < 80 for size in sizes) > 100
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_search_returns_what_the_filter_leaves(store: jiyi.Engine, seed: int) -> None:
-    where = _where(random.Random(seed + 1000))
+    where = random_where(random.Random(seed + 1000))
     now = START - timedelta(days=1)
     for namespace in ("ana", "o'\"x"):
-        wanted = {m.id for m in store.list(namespace=namespace) if holds(m, where) and m.text == "ab"}
-        hits = store.search("ab", namespace=namespace, k=100, where=where, now=now, neighbor_share=0)
-        assert set(hits.ids) == wanted
+        settings = {"namespace": namespace, "k": 100, "now": now}
+        wanted = {hit.memory.id for hit in store.search("note", **settings) if holds(hit.memory, where)}
+        assert set(store.search("note", where=where, **settings).ids) == wanted
 
 
 # ------------------------------------------------------------------------------------- what is refused
