@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jiyi.config import SearchConfig
 from jiyi.partition import View
 from jiyi.terms import QueryTerms
+from jiyi.usage import Usage
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,6 +41,10 @@ class Query:
     """Ids of the query's terms that the namespace knows, ascending."""
     term_weights: Floats
     """idf of each of them over the namespace's live memories."""
+    average_length: float
+    """Of those memories: the view's own, unless several namespaces are searched."""
+    speaker_ids: NDArray[np.uint32]
+    """Ids of the terms of speakers that the query names, ascending."""
     vector: NDArray[np.float32] | None
     """Unit, or None when there is none to search with."""
     tokens: NDArray[np.uint32]
@@ -76,6 +81,32 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Reranking:
+    """What reranking made of the first stage's scores."""
+
+    first: Floats
+    """Shape (m,): the score before it."""
+    looked_at: NDArray[np.bool_]
+    """Which candidates have a place by every scorer; the others follow them in their old order."""
+    shares: Floats
+    """Shape (1 + scorers, m): what the first stage and each scorer add; a candidate's column adds up to its score."""
+    scale: float
+    """What the scores of the others were multiplied by, so that none is above those that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Facts that lead from what the query names to others, and those."""
+
+    rows: Ints
+    """All of them, ascending, each once."""
+    reached: Ints
+    """Shape (p,): by pair, the row of a fact that is reached."""
+    leading: Ints
+    """Shape (p,): by pair, the row of a fact that leads there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
     """The pool. Arrays are by candidate (rows ascending: the order they were stored); `order` ranks them."""
 
@@ -86,11 +117,23 @@ class Candidates:
     relevance: Floats = field(default_factory=lambda: np.empty(0))
     lent: Floats = field(default_factory=lambda: np.empty(0))
     """What the memory before it in its session lends, NaN for nothing; relevance is at least that."""
+    leads: Leads | None = None
+    """None where the query names nothing that facts are about."""
+    led: Floats = field(default_factory=lambda: np.empty(0))
+    """What it has by the fact that leads to it, NaN for nothing; relevance is at least that."""
+    led_by: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The position of that fact, -1 for none."""
     recency: Floats = field(default_factory=lambda: np.empty(0))
     age_s: Floats = field(default_factory=lambda: np.empty(0))
+    used: Usage | None = None
+    """How they were used; None when no memory of the namespace was."""
+    outcome: Floats = field(default_factory=lambda: np.empty(0))
+    """What the score of a procedure got, or lost, for how using it went."""
     score: Floats = field(default_factory=lambda: np.empty(0))
     """Calibrated relevance: what the order, and then diversification, starts from."""
     reranked: tuple[Signal, ...] = ()
+    reranking: Reranking | None = None
+    """None when no scorer scored anything."""
     penalty: Floats = field(default_factory=lambda: np.empty(0))
     """Similarity to the most similar candidate chosen before, for those that MMR chose; 0 elsewhere."""
     blocker: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jiyi.memory import KINDS
@@ -16,12 +17,14 @@ Fusion = Literal["weighted", "rrf"]
 Curve = Literal["exponential", "linear", "logarithmic"]
 Diversity = Literal["jaccard", "cosine", "none"]
 Plan = Literal["auto", "exact", "indexed"]
+Reinforcement = Literal["none", "last_use", "half_life"]
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "normalization": ("minmax", "zscore", "rank", "none"),
     "fusion": ("weighted", "rrf"),
     "rerank_fusion": ("weighted", "rrf"),
     "recency_curve": ("exponential", "linear", "logarithmic"),
+    "reinforcement": ("none", "last_use", "half_life"),
     "diversity": ("jaccard", "cosine", "none"),
     "dense_plan": ("auto", "exact", "indexed"),
     "keyword_plan": ("auto", "exact", "indexed"),
@@ -31,11 +34,16 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "dense_weight": (0, 1e6),
     "keyword_weight": (0, 1e6),
     "late_weight": (0, 1e6),
+    "speaker_bonus": (0, 1e6),
+    "date_bonus": (0, 1e6),
     "neighbor_share": (0, 1),
+    "fact_share": (0, 1),
     "frequent_share": (0, 1),
     "rrf_k": (0, 1e6),
     "recency_weight": (0, 1),
     "half_life_s": (1e-3, math.inf),
+    "reinforcement_growth": (0, 1e6),
+    "outcome_weight": (0, 1),
     "rerank_weight": (0, 1),
     "mmr_lambda": (0, 1),
     "bm25_k1": (0, 1e6),
@@ -43,8 +51,49 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 _COUNTS: Final[dict[str, int]] = {"pool_min": 1, "rerank_candidates": 0, "mmr_window": 0}
 
+#: Signals that lift what the others found, in proportion: by the setting `<name>_bonus`.
+BONUSES: Final = ("speaker", "date")
+
 #: The cross-encoder that ships.
 SHIPPED_CROSS_ENCODER: Final = "rerank-en"
+
+
+def _check_half_life(value: float, name: str) -> None:
+    if 1e15 < value < math.inf:  # thirty million years: the curves' arithmetic ends there
+        raise ValueError(f"{name} is {value}; it must be at most 1e15, or infinity for no ageing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aging:
+    """How one kind of memory ages.
+
+    half_life_s: seconds until recency is ½; infinity for a kind that does not age. curve: "exponential" | "linear" |
+    "logarithmic". Where one is None, the search's own counts. floor: recency never falls below it, 0 to 1.
+    """
+
+    half_life_s: float | None = None
+    curve: Curve | None = None
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in {"half_life_s": _RANGES["half_life_s"], "floor": (0.0, 1.0)}.items():
+            value = getattr(self, name)
+            if value is None and name == "half_life_s":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
+        if self.half_life_s is not None:
+            _check_half_life(self.half_life_s, "half_life_s")
+        if self.curve is not None and self.curve not in _CHOICES["recency_curve"]:
+            allowed = ", ".join(_CHOICES["recency_curve"])
+            raise ValueError(f"curve is {self.curve!r:.80}; it must be one of {allowed}")
+
+
+# Facts change in months: of 40 facts told twice in plain sentences, the newer one stood above the older for 85 % of the
+# questions in the present tense, and for 70 % (English) and 65 % (Chinese) with seven days (benches/changing_facts.py).
+_MONTHS: Final = Aging(half_life_s=90 * 86400.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +107,30 @@ class SearchConfig:
         normalization: "minmax" | "zscore" | "rank" | "none" over the pool; fusion: "weighted" | "rrf" (rrf_k).
         dense_weight, keyword_weight, late_weight: of the vector's cosine, BM25 and late interaction over token
         vectors; they are scaled to sum to 1, and a signal that has nothing to say has weight 0.
+        speaker_bonus: a query that names speakers of the namespace prefers what they said: its relevance counts
+        (1 + speaker_bonus) times as much as that of the rest, all divided by (1 + speaker_bonus); 0 prefers nobody.
+        date_bonus: likewise for what happened when the query says ("in May 2023", "上周五", from `now` on), and half as
+        much for each length of that time (a day at least) that lies between.
         neighbor_share: how much of its relevance a memory lends to the one after it in its session, so that an answer
         is found by the question before it; 0 lends nothing.
+        fact_hops: 1 follows facts: of the entities that the query names, the facts about them and those about what they
+        point to join the pool, and a fact that another leads to, of relevance r by itself, has at least
+        r + (1 − r)·fact_share·(that one's relevance); 0 follows none. It is on because questions that take two facts
+        gain by it and no others lose (`benches/fact_hops.py`); a namespace without facts is answered as before.
         frequent_share: words that stand in more than this share of the namespace's memories (a name that everybody
         says) are cut from the query that a transformer embeds, unless nothing else is left; 1 cuts none. A token
         table weighs its words by rarity instead.
     Recency
         blended = relevance·(1 − recency_weight) + recency·recency_weight. recency_curve: "exponential" |
         "linear" | "logarithmic", each ½ at half_life_s seconds. Kinds in ageless_kinds always have recency 1.
+        aging: by kind, an `Aging` (or a mapping of its fields) that goes before these, ageless_kinds included; 90 days
+        for semantic memories, {} for none.
+        reinforcement: "none"; "last_use": a memory that was used ages from its last use; "half_life": its half-life is
+        (1 + reinforcement_growth · uses) times as long.
+    Outcomes
+        outcome_weight w: a procedural memory that was tried is drawn towards 1 or 0 by how it went: with
+        b = 2·(successes + 1) / (successes + failures + 2) − 1, its score s becomes s + w·b·(1 − s) for b > 0 and
+        s + w·b·s for b < 0.
     Rerank
         rerank: "bm25", a cross-encoder's name (`jiyi models list`), an object with score(query, texts), or several in
         a tuple; the first rerank_candidates are scored. A model sees `speaker: text`.
@@ -84,14 +149,22 @@ class SearchConfig:
     fusion: Fusion = "weighted"
     rrf_k: float = 60.0
     neighbor_share: float = 0.8
+    fact_hops: int = 1
+    fact_share: float = 0.6
     dense_weight: float = 0.3
     keyword_weight: float = 0.35
     late_weight: float = 0.35
+    speaker_bonus: float = 0.3
+    date_bonus: float = 0.4
     frequent_share: float = 0.2
     recency_weight: float = 0.1
     recency_curve: Curve = "exponential"
     half_life_s: float = 7 * 86400.0
     ageless_kinds: tuple[str, ...] = ("archival", "procedural")
+    aging: Mapping[str, Aging] = field(default_factory=lambda: {"semantic": _MONTHS}, hash=False)
+    reinforcement: Reinforcement = "none"
+    reinforcement_growth: float = 1.0
+    outcome_weight: float = 0.1
     rerank: tuple[str | CrossEncoder, ...] = ()
     rerank_candidates: int = 30
     rerank_fusion: Fusion = "weighted"
@@ -110,12 +183,16 @@ class SearchConfig:
                 raise TypeError(f"{name} must be a number, got {type(value).__name__}")
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
-        if 1e15 < self.half_life_s < math.inf:  # thirty million years: the curves' arithmetic ends there
-            raise ValueError(f"half_life_s is {self.half_life_s}; it must be at most 1e15, or infinity for no ageing")
+        _check_half_life(self.half_life_s, "half_life_s")
+        object.__setattr__(self, "aging", _checked_aging(self.aging))
         if not isinstance(self.ageless_kinds, tuple | list | set | frozenset) or not set(self.ageless_kinds) <= set(
             KINDS
         ):
             raise ValueError(f"ageless_kinds is {self.ageless_kinds!r:.80}; it must be a tuple of {', '.join(KINDS)}")
+        if isinstance(self.fact_hops, bool) or not isinstance(self.fact_hops, int):
+            raise TypeError(f"fact_hops must be 0 or 1, got {type(self.fact_hops).__name__}")
+        if self.fact_hops not in (0, 1):
+            raise ValueError(f"fact_hops is {self.fact_hops}; it must be 0 (off) or 1")
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
@@ -145,7 +222,27 @@ class SearchConfig:
         return replace(self, **overrides)
 
 
-SETTINGS: Final = tuple(field.name for field in fields(SearchConfig))
+def _checked_aging(aging: object) -> dict[str, Aging]:
+    if not isinstance(aging, Mapping):
+        raise TypeError(f"aging must map kinds to Aging, got {type(aging).__name__}")
+    checked: dict[str, Aging] = {}
+    for kind, value in aging.items():
+        if kind not in KINDS:
+            raise ValueError(f"aging names the kind {kind!r:.80}; kinds are {', '.join(KINDS)}")
+        if isinstance(value, Mapping):
+            unknown = [str(name) for name in value if name not in _AGING]
+            if unknown:
+                raise ValueError(f"aging of {kind} has {unknown[0][:80]!r}; it can have {', '.join(_AGING)}")
+            value = Aging(**value)
+        if not isinstance(value, Aging):
+            raise TypeError(f"aging of {kind} must be an Aging or a mapping of its fields, got {type(value).__name__}")
+        checked[kind] = value
+    return checked
+
+
+_AGING: Final = tuple(setting.name for setting in fields(Aging))
+
+SETTINGS: Final = tuple(setting.name for setting in fields(SearchConfig))
 
 DEFAULT: Final = SearchConfig()
 

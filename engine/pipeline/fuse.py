@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from jiyi.candidates import Candidates, Floats, Query, Signal, best_first
-from jiyi.config import Normalization
+from jiyi.config import BONUSES, Normalization
 from jiyi.kernels.fusion import minmax_weighted_sum, rrf_scores, weighted_sum
 from jiyi.kernels.lending import lent_by_previous
 from jiyi.kernels.normalize import minmax, rank_scores, zscore
@@ -26,31 +26,41 @@ def fuse(candidates: Candidates, query: Query) -> Candidates:
     is first everywhere would get, so that recency blends in alike.
     """
     config = query.config
-    wanted = [getattr(config, f"{signal.name}_weight") if signal.scored.any() else 0.0 for signal in candidates.signals]
+    own = [signal for signal in candidates.signals if signal.name not in BONUSES]
+    wanted = [getattr(config, f"{signal.name}_weight") if signal.scored.any() else 0.0 for signal in own]
     total = sum(wanted)
     weights = [weight / total if total else 0.0 for weight in wanted]
     shares = np.array(weights)
-    if config.fusion == "weighted" and config.normalization == "minmax" and total and _dense_on_all(candidates.signals):
-        stacked, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in candidates.signals]), shares)
+    if config.fusion == "weighted" and config.normalization == "minmax" and total and _dense_on_all(own):
+        stacked, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in own]), shares)
         scales = list(stacked)
     else:
-        scales = [normalized(signal, config.normalization) for signal in candidates.signals]
+        scales = [normalized(signal, config.normalization) for signal in own]
         if not total:
             relevance = np.zeros(len(candidates))
         elif config.fusion == "rrf":
-            places = np.stack([signal.ranks() for signal in candidates.signals])
+            places = np.stack([signal.ranks() for signal in own])
             relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
         else:
             relevance = weighted_sum(np.stack(scales), shares)
-    signals = tuple(
-        Signal(signal.name, signal.raw, signal.scored, scale, weight, signal.plan)
-        for signal, scale, weight in zip(candidates.signals, scales, weights, strict=True)
-    )
     view = query.view
     lent = lent_by_previous(
         candidates.rows, relevance, view.previous, view.lengths, config.neighbor_share, _FULL_LENGTH
     )
     relevance = np.fmax(relevance, lent)
+    for signal in candidates.signals:
+        if signal.name in BONUSES and total:
+            # Who said it, and when, comes last, so that one speaker's question still lends to the other's answer; and
+            # in proportion, so that it lifts nothing that has nothing else to say.
+            gain = signal.raw * relevance
+            setting = getattr(config, f"{signal.name}_bonus")
+            bonus = setting / (1 + setting)
+            relevance, lent = relevance * (1 - bonus) + gain * bonus, lent * (1 - bonus)
+            own, scales, weights = [*own, signal], [*scales, gain], [*(w * (1 - bonus) for w in weights), bonus]
+    signals = tuple(
+        Signal(signal.name, signal.raw, signal.scored, scale, weight, signal.plan)
+        for signal, scale, weight in zip(own, scales, weights, strict=True)
+    )
     return replace(
         candidates, signals=signals, relevance=relevance, lent=lent, score=relevance, order=best_first(relevance)
     )
