@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from jiyi.config import SearchConfig
+from jiyi.contributions import counted
 
 if TYPE_CHECKING:
     from jiyi.hits import Hits
@@ -17,50 +18,110 @@ _TEXT_WIDTH: Final = 40
 def explain(hits: Hits, config: SearchConfig | None) -> str:
     """Return the table that `Hits.explain` promises."""
     lines = [f"query: {clipped(hits.text, 100)}"]
-    if len(hits) == 0:
+    if len(hits) == 0 or config is None:
         lines.append("nothing found")
     else:
-        rows = [hit.factors for hit in hits]
-        signals = rows[0]["signals"]
-        heads = ["#", "score", *(f"{name}·{factor['weight']:.2f}" for name, factor in signals.items())]
-        with_recency = "recency" in rows[0] and config is not None and config.recency_weight > 0
-        if with_recency and config is not None:
-            heads.append(f"recency·{config.recency_weight:.2f}")
-        heads.extend(f"{name} (rerank)" for name in rows[0].get("reranked", {}))
-        with_lent = any(_is_lent(row) for row in rows)
-        if with_lent:
-            heads.append("turn before")
-        with_mmr = any("mmr" in row for row in rows)
-        if with_mmr:
-            heads.append("like above")
-        heads += ["id", "memory"]
-        table = [heads]
-        for hit, row in zip(hits, rows, strict=True):
-            cells = [str(hit.rank), f"{hit.score:.3f}", *(_signal(factor) for factor in row["signals"].values())]
-            if with_recency:
-                cells.append(f"{row['recency']:.2f} ({age(row['age_s'])})")
-            if with_lent:
-                cells.append(f"lends {row['lent']:.2f}" if _is_lent(row) else "–")
-            cells.extend(_signal(factor) for factor in row.get("reranked", {}).values())
-            if with_mmr:
-                cells.append(_mmr(row.get("mmr")))
-            cells += [clipped(hit.memory.id, 14), f"{hit.memory.kind[:4]} {clipped(hit.memory.text, _TEXT_WIDTH)}"]
-            table.append(cells)
-        lines += aligned(table)
+        lines += aligned(_table(hits, config))
+        lines += [f"  {line}" for line in _sums(hits[0].factors, config)]
+        if any("led" in hit.factors for hit in hits):
+            lines.append("  where a fact leads to another, → of fact before stands in place of the sum of weight·→")
     lines.append("  ".join(f"{stage} {ms:.2f}" for stage, ms in hits.timings_ms.items()) + "  ms")
     lines += [f"degraded: {degraded}" for degraded in hits.degraded]
     return "\n".join(lines)
 
 
+def _table(hits: Hits, config: SearchConfig) -> list[list[str]]:
+    rows = [hit.factors for hit in hits]
+    with_recency = config.recency_weight > 0
+    with_lent = any(_is_lent(row) for row in rows)
+    with_led = any("led" in row for row in rows)
+    with_used = any(_is_used(row) for row in rows)
+    with_rerank = "rerank" in rows[0]
+    with_mmr = any("mmr" in row for row in rows)
+    heads = ["#", "score", *(f"{name}·{factor['weight']:.2f}" for name, factor in rows[0]["signals"].items())]
+    if with_lent:
+        heads.append("turn before")
+    if with_led:
+        heads.append("fact before")
+    if with_recency:
+        heads.append(f"recency·{config.recency_weight:.2f}")
+    if with_used:
+        heads.append("used")
+    if with_rerank:
+        heads.append("before rerank")
+        heads.extend(f"{name} (rerank)·{factor['weight']:.2f}" for name, factor in rows[0]["reranked"].items())
+    if with_mmr:
+        heads.append("like above")
+    table = [[*heads, "id", "memory"]]
+    for hit, row in zip(hits, rows, strict=True):
+        cells = [str(hit.rank), f"{hit.score:.3f}"]
+        cells.extend(_signal(factor, counted(name, factor, config)) for name, factor in row["signals"].items())
+        if with_lent:
+            cells.append(f"lends {row['lent']:.2f}" if _is_lent(row) else "–")
+        if with_led:
+            cells.append(_led(row.get("led")))
+        if with_recency:
+            cells.append(f"{row['recency']:.2f} ({age(row['age_s'])})")
+        if with_used:
+            cells.append(_used(row["used"]))
+        if with_rerank:
+            cells.append(_before(row["rerank"]))
+            cells.extend(_scorer(factor, row["rerank"]["looked_at"]) for factor in row["reranked"].values())
+        if with_mmr:
+            cells.append(_mmr(row.get("mmr")))
+        cells += [clipped(hit.memory.id, 14), f"{hit.memory.kind[:4]} {clipped(hit.memory.text, _TEXT_WIDTH)}"]
+        table.append(cells)
+    return table
+
+
+def _sums(row: Mapping[str, Any], config: SearchConfig) -> list[str]:
+    """How the columns add up."""
+    weight = config.recency_weight
+    first = "score" if "rerank" not in row else "before rerank"
+    lent = "what the turn before lends" + (" + speaker" if "speaker" in row["signals"] else "")
+    sums = [f"{first} = the sum of weight·→ (or {lent})"]
+    if weight:
+        sums[0] = f"{first} = {1 - weight:.2f} × the sum of weight·→ (or {lent}) + {weight:.2f}·recency"
+    if "used" in row:
+        sums[0] += " + used"
+    if "rerank" in row:
+        sums.append("score = the shares → of before rerank and of each scorer; × where a scorer did not look at it")
+    return sums
+
+
 def _is_lent(row: Mapping[str, Any]) -> bool:
-    """Whether the relevance is what the turn before it lends, and not the memory's own."""
-    return row["lent"] is not None and bool(row["lent"] == row["relevance"])
+    """Whether what the turn before it lends counts, and not what the memory has by itself."""
+    return bool(row["contributions"]["lent"] > 0)
 
 
-def _signal(factor: Mapping[str, Any]) -> str:
+def _led(led: Mapping[str, Any] | None) -> str:
+    return "–" if led is None else f"→{led['relevance']:.2f} by {clipped(led['by'] or '?', 14)}"
+
+
+def _is_used(row: Mapping[str, Any]) -> bool:
+    return "used" in row and row["used"]["uses"] > 0
+
+
+def _used(used: Mapping[str, Any]) -> str:
+    tried = f" {used['successes']}✓ {used['failures']}✗" if used["successes"] or used["failures"] else ""
+    return f"{used['uses']}×{tried} {used['change']:+.2f}" if used["uses"] else "–"
+
+
+def _signal(factor: Mapping[str, Any], applied: float) -> str:
     if factor["raw"] is None:
-        return f"    –     →{factor['normalized']:.2f}"
-    return f"{factor['raw']:5.2f} #{factor['rank']:<3d}→{factor['normalized']:.2f}"
+        return f"    –     →{applied:.2f}"
+    return f"{factor['raw']:5.2f} #{factor['rank']:<3d}→{applied:.2f}"
+
+
+def _before(rerank: Mapping[str, Any]) -> str:
+    if rerank["looked_at"]:
+        return f"{rerank['before']:.2f} →{rerank['before_share']:.2f}"
+    return f"{rerank['before']:.2f} ×{rerank['scale']:.2f}"
+
+
+def _scorer(factor: Mapping[str, Any], looked_at: bool) -> str:
+    raw = "    –     " if factor["raw"] is None else f"{factor['raw']:5.2f} #{factor['rank']:<3d}"
+    return f"{raw}→{factor['share']:.2f}" if looked_at else raw.rstrip()
 
 
 def _mmr(factor: Mapping[str, Any] | None) -> str:

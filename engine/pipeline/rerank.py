@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.candidates import Candidates, Floats, Ints, Query, Signal, best_first, ranks
+from jiyi.candidates import Candidates, Floats, Ints, Query, Reranking, Signal, best_first, ranks
 from jiyi.kernels.fusion import rrf_scores, weighted_sum
 from jiyi.kernels.normalize import minmax
 from jiyi.models.protocols import BudgetedCrossEncoder, CrossEncoder
@@ -220,6 +220,7 @@ def _fused(
     positions = np.flatnonzero(scored)
     first = minmax(np.ascontiguousarray(candidates.score[positions])) if len(positions) else np.empty(0)
     if config.rerank_fusion == "rrf":
+        weights = np.full(1 + len(signals), 1 / (1 + len(signals)))
         places = np.stack(
             [
                 ranks(candidates.score, scored)[positions],
@@ -227,15 +228,30 @@ def _fused(
             ]
         )
         fused = rrf_scores(places, k=config.rrf_k) * (config.rrf_k + 1) / len(places)
+        rows = (config.rrf_k + 1) / (config.rrf_k + places)
     else:
         share = config.rerank_weight / len(signals)
+        weights = np.array([1 - config.rerank_weight, *[share] * len(signals)])
         rows = np.stack([first, *(np.ascontiguousarray(signal.normalized[positions]) for signal in signals)])
-        fused = weighted_sum(rows, np.array([1 - config.rerank_weight, *[share] * len(signals)]))
+        fused = weighted_sum(rows, weights)
     score = candidates.score.copy()
     score[positions] = fused
     # Those that were looked at come first, whatever the others' scores: their scales are not the same.
     rest = [position for position in candidates.order.tolist() if not scored[position]]
     order = np.concatenate((positions[best_first(fused)], np.array(rest, dtype=np.int64)))
+    scale = 1.0
     if rest and len(fused):
-        score[rest] = score[rest] * min(1.0, float(fused.min()) / max(float(score[rest].max()), 1e-12))
-    return replace(candidates, reranked=signals, score=score, order=order)
+        scale = min(1.0, float(fused.min()) / max(float(score[rest].max()), 1e-12))
+        score[rest] = score[rest] * scale
+    shares = np.zeros((1 + len(signals), len(candidates)))
+    shares[0] = candidates.score * scale
+    shares[:, positions] = rows * weights[:, np.newaxis]
+    return replace(
+        candidates,
+        reranked=tuple(
+            replace(signal, weight=weight) for signal, weight in zip(signals, weights[1:].tolist(), strict=True)
+        ),
+        reranking=Reranking(candidates.score, scored, shares, scale),
+        score=score,
+        order=order,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,7 @@ import pytest
 import jiyi
 from jiyi.explain import age, aligned, clipped, width
 from jiyi.hits import Hit, Hits
+from tests.engine.embedders import PairScorer, reads_latin
 
 NOW = datetime(2026, 1, 8, tzinfo=UTC)
 
@@ -112,11 +114,57 @@ def test_explain_is_a_table_with_every_number(hits: Hits) -> None:
     [archival] = [row for row in rows if "徒步" in row]
     assert "arch" in archival
     assert "2 y" in archival
-    assert "total" in lines[6]
+    assert lines[6].strip() == "score = 0.90 × the sum of weight·→ (or what the turn before lends) + 0.10·recency"
+    assert "total" in lines[7]
     # Every column starts at the same place, wide characters counted as two.
     place = head.index("id   ")
     for hit, row in zip(hits, rows, strict=True):
         assert width(row[: row.index(f" {hit.memory.id} ") + 1]) == place
+
+
+def test_the_numbers_of_the_table_add_up_to_its_scores(engine: jiyi.Engine) -> None:
+    """Read back from the text alone: what a person with a pencil would do."""
+    engine.add_many(
+        [
+            {"text": text, "session": "s", "timestamp": NOW - timedelta(days=9 - i)}
+            for i, text in enumerate(
+                ["cat dog", "a long turn that says nothing at all of it really", "猫 cat", "dog dog"]
+            )
+        ]
+    )
+    scorer = PairScorer(lambda query, text: len(text) / 100, name="english", knows=reads_latin)
+    for rerank in (None, ("bm25",), (scorer, "bm25")):
+        for fusion in ("weighted", "rrf"):
+            hits = engine.search(
+                "cat dog", now=NOW, rerank=rerank, rerank_candidates=3, fusion=fusion, diversity="none"
+            )
+            lines = hits.explain().splitlines()
+            heads = lines[1].split("  ")
+            weights = [float(weight) for weight in re.findall(r"(?:dense|keyword|late)·([\d.]+)", lines[1])]
+            assert weights == [1.0], heads
+            for hit, line in zip(hits, lines[3:], strict=False):
+                applied = [float(number) for number in re.findall(r"→(-?[\d.]+)", line)]
+                relevance = applied[0]
+                if lends := re.search(r"lends ([\d.]+)", line):
+                    relevance = float(lends[1])
+                [recency] = re.findall(r"([\d.]+) \(\d+ d\)", line)
+                total = 0.9 * relevance + 0.1 * float(recency)
+                if rerank is not None:
+                    [before] = re.findall(r"\)  +(-?[\d.]+) [→×]", line)
+                    assert float(before) == pytest.approx(total, abs=0.011)
+                    scale = re.search(r"×([\d.]+)", line)
+                    total = float(before) * float(scale[1]) if scale else sum(applied[1:])
+                assert hit.score == pytest.approx(total, abs=0.016), line
+
+
+def test_explain_as_json_has_all_that_to_dict_has(hits: Hits) -> None:
+    text = hits.explain(format="json")
+    assert json.loads(text) == json.loads(json.dumps(hits.to_dict()))
+    assert "周末喜欢去徒步" in text
+    assert "NaN" not in text
+    for bad in ("xml", "", None, 5, "JSON"):
+        with pytest.raises(ValueError, match="'table' or 'json'"):
+            hits.explain(format=bad)  # type: ignore[arg-type]
 
 
 def test_explain_shows_what_a_neighbour_lent(engine: jiyi.Engine) -> None:
@@ -145,7 +193,7 @@ def test_explain_of_hostile_text(engine: jiyi.Engine) -> None:
     evil = "cat\n\x1b[31m\x07\u202e\ud83d\ude00"[:-2] + "\x00end" + "猫" * 500
     engine.add(evil, id="i\n\x1b[2J")
     lines = engine.search("cat \ud800 \x1b[31m\n", k=1).explain().splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert not any(character in line for line in lines for character in "\x1b\x07\u202e\x00\ud800")
     assert max(map(width, lines)) < 200
 
