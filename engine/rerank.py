@@ -7,13 +7,14 @@ It needs no engine and no store: items from Redis, another vector store or a pla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.fields import ID_FIELDS, MISSING, TEXT_FIELDS, TIMESTAMP_FIELDS, Field, FieldReader
 from jiyi.kernels.decay import exponential
 from jiyi.kernels.jaccard import jaccard_one_to_many
 from jiyi.kernels.mmr import mmr_jaccard
@@ -21,15 +22,6 @@ from jiyi.text import tokenize
 from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
 
 T = TypeVar("T")
-
-#: A field's name ("content", "metadata.timestamp"), or a function from the item to the value.
-Field = str | Callable[[Any], Any]
-
-# Where the fields are looked for when not told: the first that is there counts.
-_TEXT_FIELDS: Final = ("text", "content", "page_content", "memory.text")
-_TIMESTAMP_FIELDS: Final = ("timestamp", "metadata.timestamp", "memory.timestamp")
-_ID_FIELDS: Final = ("id", "memory.id")
-_MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +145,9 @@ class DefaultReranker:
         self.config = RerankerConfig() if config is None else config
         if not isinstance(self.config, RerankerConfig):
             raise TypeError(f"config is {type(config).__name__}; pass a RerankerConfig")
-        self._text = _Reader("text", text, _TEXT_FIELDS)
-        self._timestamp = _Reader("timestamp", timestamp, _TIMESTAMP_FIELDS)
-        self._id = _Reader("id", id, _ID_FIELDS)
+        self._text = FieldReader("text", text, TEXT_FIELDS)
+        self._timestamp = FieldReader("timestamp", timestamp, TIMESTAMP_FIELDS)
+        self._id = FieldReader("id", id, ID_FIELDS)
 
     def rerank(self, query: str, items: Iterable[T], *, now: TimeLike | None = None) -> list[T]:
         """Return the best items in their new order, the caller's own objects. None or one come back as they are.
@@ -227,7 +219,7 @@ class DefaultReranker:
         seen: set[Hashable] = set()
         for place, item in enumerate(items):
             given_id = self._id.read(item)
-            if given_id is not _MISSING and given_id is not None:
+            if given_id is not MISSING and given_id is not None:
                 if _hashable(given_id, place) in seen:
                     continue
                 seen.add(given_id)
@@ -235,7 +227,7 @@ class DefaultReranker:
             if not isinstance(text, str):
                 raise self._no_text(text, item, place)
             places.append(place)
-            ids.append(place if given_id is _MISSING or given_id is None else given_id)
+            ids.append(place if given_id is MISSING or given_id is None else given_id)
             ages_s.append(self._age_s(item, place, now_s))
             flat.extend(numbers(text))
             indptr.append(len(flat))
@@ -252,67 +244,17 @@ class DefaultReranker:
 
     def _age_s(self, item: Any, place: int, now_s: float) -> float:
         value = self._timestamp.read(item)
-        if value is _MISSING or value is None:
+        if value is MISSING or value is None:
             return math.inf
         return max(now_s - to_seconds(to_datetime(value, f"the timestamp of item {place}")), 0.0)
 
     def _no_text(self, text: Any, item: Any, place: int) -> TypeError | ValueError:
         how = "say where it is with DefaultReranker(text='your field') or a function that takes the item"
-        if text is _MISSING:
+        if text is MISSING:
             return ValueError(f"item {place} ({type(item).__name__}) has no {self._text.where}; {how}")
         return TypeError(
             f"the text of item {place} is {type(text).__name__}; it must be text (decode bytes first), or {how}"
         )
-
-
-class _Reader:
-    """Reads one field of an item: by a function, by a given name, or by the first default name that is there."""
-
-    def __init__(self, what: str, given: Field | None, defaults: tuple[str, ...]) -> None:
-        if given is not None and not isinstance(given, str) and not callable(given):
-            raise TypeError(
-                f"{what} is {type(given).__name__}; it must be the name of a field or a function of the item"
-            )
-        if given == "":
-            raise ValueError(f"{what} is empty; it must be the name of a field or a function of the item")
-        self.what = what
-        self.is_default = given is None
-        self._function = given if callable(given) else None
-        self._paths = [path.split(".") for path in ((given,) if isinstance(given, str) else defaults)]
-        self.where = " or ".join(".".join(path) for path in self._paths)
-
-    def read(self, item: Any) -> Any:
-        """The value, None if it is there and None, _MISSING if it is not there."""
-        if self._function is not None:
-            return self._function(item)
-        found = _MISSING
-        for path in self._paths:
-            value = _at(item, path)
-            if value is not _MISSING and value is not None:
-                return value
-            found = value if found is _MISSING else found
-        return found
-
-    def check_found(self, items: Sequence[Any]) -> None:
-        """Refuse a name that the caller gave and that no item has: it is misspelt."""
-        if self.is_default or self._function is not None or not items:
-            return
-        if all(self.read(item) is _MISSING for item in items):
-            raise ValueError(
-                f"no item has the field {self.where!r:.80} that {self.what}= names; check its spelling, or give a "
-                "function that takes the item"
-            )
-
-
-def _at(item: Any, path: Sequence[str]) -> Any:
-    """The value at a path of keys and attributes. A key that has the dots in its name comes first."""
-    if len(path) > 1 and isinstance(item, Mapping) and (name := ".".join(path)) in item:
-        return item[name]
-    for name in path:
-        item = item.get(name, _MISSING) if isinstance(item, Mapping) else getattr(item, name, _MISSING)
-        if item is _MISSING:
-            break
-    return item
 
 
 def _rows_of(

@@ -13,13 +13,13 @@ from pathlib import Path
 from statistics import median
 
 import jiyi
-from jiyi.context import is_chinese
 from jiyi.demo.data import NAMESPACE, DemoData, load
 from jiyi.demo.page import Page
 from jiyi.demo.scenes import EXPLAINED, HIKING_ID, PYTHON_ID, QUESTIONS, redis_scene, typescript_scene
 from jiyi.engine import Engine
 from jiyi.explain import clipped
 from jiyi.hits import Hit, Hits
+from jiyi.language import is_chinese
 from jiyi.memory import KINDS
 from jiyi.models.protocols import Embedder
 from jiyi.terminal import cut

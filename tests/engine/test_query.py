@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jiyi.fillers import is_filler, strip_filler
-from jiyi.query import REASONS, BuiltQuery, build_query
+from jiyi.query import CUTS, KEPT_REASONS, REASONS, BuiltQuery, KeptMessage, build_query
 from jiyi.topic import Turn, new_topic, points_back
 
 
@@ -359,6 +359,48 @@ def test_no_earlier_turns_no_change() -> None:
     assert new_topic("周末去哪里徒步比较好？", [Turn("为什么？", True)]) is None
 
 
+# --------------------------------------------------------------------------------------------------------------- why
+
+
+@pytest.mark.parametrize(
+    ("messages", "reasons"),
+    [
+        ([user("Redis cache size"), assistant("The Redis cache holds 2 GB")], ["recent", "last"]),
+        ([user("Redis 缓存多大？"), assistant("Redis 缓存 2 GB")], ["recent", "last"]),
+        (redis("换个话题，周末去哪里徒步？"), ["new topic"]),
+        (redis("Where can I go hiking this weekend?"), ["new topic"]),
+        ([user("嗯"), assistant("好的")], ["nothing else said"]),
+        ([user("ok"), assistant("sure")], ["nothing else said"]),
+        ([user("我想用 Redis"), user("嗯"), user("那它支持集群吗？")], ["recent", "last"]),
+        ([user("我想用 Redis"), "好的", "嗯", "ok", user("那它支持集群吗？")], ["followed", "last"]),
+        ([user("Tell me about Redis"), "ok", "sure", "thanks", user("does it cluster?")], ["followed", "last"]),
+        ([user("我想用 Redis"), assistant("好的"), user("嗯"), assistant("Sure"), user("继续")], ["followed"]),
+    ],
+)
+def test_every_message_that_is_kept_says_why(messages: list[Any], reasons: list[str]) -> None:
+    query = build_query(messages)
+
+    assert [entry.reason for entry in query.reasons] == reasons
+    assert tuple(entry.message for entry in query.reasons) == query.kept
+
+
+def test_what_is_cut_for_its_length_is_told() -> None:
+    messages = [user("Redis cache costs"), assistant("Redis " + "x" * 40), user("Redis cache?")]
+
+    assert build_query(messages, max_chars=30).reasons == (
+        KeptMessage(messages[1], "recent", ("length",)),
+        KeptMessage(messages[2], "last"),
+    )
+    assert build_query([user("Redis " * 10_000)]).reasons[0].cut == ("length",)
+
+
+def test_a_follow_up_does_not_fetch_what_is_far_behind() -> None:
+    messages = [user("Tell me about Redis"), *[user("ok")] * 100, user("does it cluster?")]
+
+    assert build_query(messages).kept == (messages[-1],)
+    assert build_query(messages[:20] + messages[-1:]).kept == (messages[0], messages[-1])
+
+
 # ------------------------------------------------------------------------------------------------------------- length
 
 
@@ -483,6 +525,9 @@ def test_every_message_is_kept_or_dropped_and_something_said_is_never_lost(
     assert out == sorted(out)
     assert len(kept) <= last
     assert {entry.reason for entry in query.dropped} <= set(REASONS)
+    assert tuple(entry.message for entry in query.reasons) == query.kept
+    assert {entry.reason for entry in query.reasons} <= set(KEPT_REASONS)
+    assert {name for entry in query.reasons for name in entry.cut} <= set(CUTS)
     said = [place for place in talk if place not in out or query.dropped[out.index(place)].reason != "empty"]
     assert bool(query.text) == bool(said) == bool(kept)
     assert len(query.text) <= max_chars
