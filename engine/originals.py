@@ -1,0 +1,130 @@
+"""The table of memories that were merged into others: hidden while they are, given back when that is undone.
+
+A row is a memory as it was, usage and vector included. It lives as long as the memory that it was merged into: deleting
+that deletes it. A memory that is added with the id of a hidden one takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from jiyi.errors import StoreError
+from jiyi.memory import Memory
+
+TABLE: Final = """
+-- Memories that were merged into another one (into_id), as they were. model: what made the vector.
+CREATE TABLE merged (
+    namespace INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    into_id TEXT NOT NULL,
+    memory TEXT NOT NULL,
+    vector BLOB,
+    model TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX merged_by_id ON merged (namespace, id);
+CREATE INDEX merged_by_into ON merged (namespace, into_id);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A memory as it was before it was merged."""
+
+    memory: Memory
+    vector: bytes | None
+    """float32, as it was given."""
+    model: str
+    """What the vector is of: of any other model it says nothing."""
+
+
+def keep(connection: sqlite3.Connection, namespace: int, into_id: str, originals: Iterable[Original]) -> None:
+    """Hide originals behind the memory that they are merged into."""
+    rows = []
+    for original in originals:
+        record = original.memory.to_json()
+        checksum = _checksum(record, original.vector)
+        rows.append((namespace, original.memory.id, into_id, record, original.vector, original.model, checksum))
+    connection.executemany("INSERT OR REPLACE INTO merged VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def of(connection: sqlite3.Connection, namespace: int, into_id: str) -> list[Original]:
+    """Return what was merged into a memory, in the order it happened; empty if nothing was."""
+    query = "SELECT memory, vector, model FROM merged WHERE namespace = ? AND into_id = ?"
+    try:
+        found = [
+            Original(Memory.from_dict(json.loads(record)), vector, model)
+            for record, vector, model in connection.execute(query, (namespace, into_id))
+        ]
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"what was merged into {into_id!r:.80} is damaged ({error}); verify() lists all that is"
+        ) from error
+    return sorted(found, key=lambda original: (original.memory.timestamp, original.memory.id))
+
+
+def drop(connection: sqlite3.Connection, namespace: int, into_id: str) -> None:
+    """Forget what is hidden behind a memory."""
+    connection.execute("DELETE FROM merged WHERE namespace = ? AND into_id = ?", (namespace, into_id))
+
+
+def replaced(connection: sqlite3.Connection, places: Iterable[tuple[int, str]]) -> None:
+    """Forget hidden memories whose (namespace, id) was added anew; what the new ones hide themselves stays."""
+    if _any(connection):
+        connection.executemany("DELETE FROM merged WHERE namespace = ? AND id = ? AND into_id <> id", places)
+
+
+def present(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> set[str]:
+    """Return which of the ids are there, as memories or merged into one."""
+    query = (
+        "SELECT id FROM memories WHERE namespace = ?1 AND id IN (SELECT value FROM json_each(?2)) UNION "
+        "SELECT id FROM merged WHERE namespace = ?1 AND id IN (SELECT value FROM json_each(?2))"
+    )
+    return {row[0] for row in connection.execute(query, (namespace, json.dumps(ids)))}
+
+
+def concerned(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> set[str]:
+    """Return which of the ids are those of hidden memories, or of memories that hide others."""
+    query = (
+        "SELECT id FROM merged WHERE namespace = ?1 AND id IN (SELECT value FROM json_each(?2)) UNION "
+        "SELECT into_id FROM merged WHERE namespace = ?1 AND into_id IN (SELECT value FROM json_each(?2))"
+    )
+    return {row[0] for row in connection.execute(query, (namespace, json.dumps(ids)))}
+
+
+def ended(connection: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Forget what is hidden behind memories, by (namespace, id), that left; return the places of what it was."""
+    if not _any(connection):
+        return []
+    gone = [
+        (namespace, row[0])
+        for namespace, memory_id in places
+        for row in connection.execute(
+            "DELETE FROM merged WHERE namespace = ? AND into_id = ? RETURNING id", (namespace, memory_id)
+        ).fetchall()
+    ]
+    return gone
+
+
+def damage(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield what is wrong with the table, one line each."""
+    for memory_id, record, vector, checksum in connection.execute("SELECT id, memory, vector, checksum FROM merged"):
+        try:
+            sound = _checksum(record, vector) == checksum
+        except (TypeError, AttributeError):
+            sound = False
+        if not sound:
+            yield f"ledger: the memory {memory_id!r:.80}, which is merged into another one, is not what was written"
+
+
+def _checksum(record: str, vector: bytes | None) -> int:
+    return zlib.crc32(vector or b"", zlib.crc32(record.encode()))
+
+
+def _any(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM merged LIMIT 1").fetchone() is not None
