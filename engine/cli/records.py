@@ -8,9 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jiyi.cli.errors import CommandError, UsageError, arguments
-from jiyi.cli.options import Commands, add_json, add_namespace, add_store, add_where, open_store
+from jiyi.cli.options import (
+    Commands,
+    add_json,
+    add_namespace,
+    add_namespaces,
+    add_store,
+    add_where,
+    namespaces_of,
+    only_namespace,
+    open_store,
+)
 from jiyi.cli.output import memory_line, print_line
 from jiyi.progress import Progress
+from jiyi.spaces import exact
 from jiyi.terminal import counted
 
 if TYPE_CHECKING:
@@ -23,7 +34,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     listing = commands.add_parser(
         "list", help="show memories", description="Show memories, one a line, expired ones too.", allow_abbrev=False
     )
-    _add_choice(listing, None, "of one namespace (all)")
+    _add_choice(listing)
+    add_namespaces(listing, "of which namespace (all)")
     listing.add_argument(
         "--order",
         choices=("stored", "newest", "oldest"),
@@ -41,7 +53,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "namespace, in the order they were stored. Vectors are not written: the embedder makes them again.",
         allow_abbrev=False,
     )
-    _add_choice(export, None, "of one namespace (all)")
+    _add_choice(export)
+    add_namespaces(export, "of which namespace (all)")
     export.add_argument("--out", metavar="FILE", help="a new file to write to (standard output)")
     export.set_defaults(run=_export)
 
@@ -52,15 +65,18 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "asked.",
         allow_abbrev=False,
     )
-    _add_choice(delete, "default", 'whose memories ("default")')
+    _add_choice(delete)
+    add_namespace(delete, "default", 'whose memories ("default"); exactly one')
     delete.add_argument("--dry-run", action="store_true", help="only say how many would go")
+    delete.add_argument(
+        "--erase", action="store_true", help="leave no byte of them in the store's files, which are written anew"
+    )
     delete.set_defaults(run=_delete)
 
 
-def _add_choice(parser: argparse.ArgumentParser, namespace: str | None, what: str) -> None:
+def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", metavar="ID", nargs="*", help="ids of memories")
     add_store(parser)
-    add_namespace(parser, namespace, what)
     add_where(parser)
 
 
@@ -74,19 +90,21 @@ def _where(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _list(args: argparse.Namespace) -> int:
+    namespace = namespaces_of(args)
     with arguments(), open_store(args) as engine:
-        memories = engine.list(namespace=args.namespace, where=_where(args), order=args.order, limit=args.limit)
+        memories = engine.list(namespace=namespace, where=_where(args), order=args.order, limit=args.limit)
     for memory in memories:
         if args.json:
             print(memory.to_json())
         else:
-            print_line(memory_line(memory, with_namespace=args.namespace is None))
+            print_line(memory_line(memory, with_namespace=only_namespace(args) is None))
     return 0
 
 
 def _export(args: argparse.Namespace) -> int:
     with arguments(), open_store(args) as engine, Progress("memories written") as progress:
-        memories = _in_turn(engine, args.namespace, _where(args))
+        namespace = namespaces_of(args)
+        memories = _in_turn(engine, namespace, _where(args))
         if args.out is None:
             for memory in memories:
                 print(memory.to_json())
@@ -94,7 +112,7 @@ def _export(args: argparse.Namespace) -> int:
         path = Path(args.out)
         if path.exists():
             raise CommandError(f"{path} exists; name a new file")
-        total = engine.count(namespace=args.namespace, where=_where(args))
+        total = engine.count(namespace=namespace, where=_where(args))
         count = 0
         with path.open("x", encoding="utf-8", newline="\n") as out:
             for count, memory in enumerate(memories, start=1):
@@ -104,16 +122,23 @@ def _export(args: argparse.Namespace) -> int:
     return 0
 
 
-def _in_turn(engine: Engine, namespace: str | None, where: dict[str, Any] | None) -> Iterator[Memory]:
+def _in_turn(engine: Engine, namespace: str | list[str] | None, where: dict[str, Any] | None) -> Iterator[Memory]:
     """Memories of one namespace after the other, so that no more than one namespace is in memory."""
-    for name in engine.namespaces() if namespace is None else (namespace,):
-        yield from engine.list(namespace=name, where=where)
+    for name in engine.namespaces(namespace):
+        yield from engine.list(namespace=exact(name), where=where)
 
 
 def _delete(args: argparse.Namespace) -> int:
     if not args.ids and args.where is None:
         raise UsageError("delete needs an ID or --where; --where '{}' stands for every memory of the namespace")
     with arguments(), open_store(args, write=not args.dry_run) as engine:
-        count = engine.forget(_where(args) or {}, namespace=args.namespace, dry_run=args.dry_run)
-    print(f"{'would delete' if args.dry_run else 'deleted'} {counted(count, 'memory', 'memories')}")
+        if args.erase and not args.dry_run:
+            if args.ids and args.where is None:
+                count = engine.erase(args.ids, namespace=args.namespace)
+            else:
+                count = engine.erase(where=_where(args) or {}, namespace=args.namespace)
+        else:
+            count = engine.forget(_where(args) or {}, namespace=args.namespace, dry_run=args.dry_run)
+    done = "would delete" if args.dry_run else "erased" if args.erase else "deleted"
+    print(f"{done} {counted(count, 'memory', 'memories')}")
     return 0

@@ -1,16 +1,20 @@
-"""`jiyi stats`, `verify`, `snapshot` and `warmup`: how a store is, and keeping it well."""
+"""`jiyi stats`, `verify`, `compact`, `snapshot` and `warmup`: how a store is, and keeping it well."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
+from typing import Any, Final
 
 import jiyi
 from jiyi.cli.errors import CommandError, arguments
-from jiyi.cli.options import Commands, add_json, add_store, open_store
+from jiyi.cli.options import Commands, add_json, add_now, add_store, moment, open_store
+from jiyi.memory import KINDS
 from jiyi.progress import Progress
 from jiyi.terminal import counted
+
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -27,6 +31,23 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_store(verify)
     verify.set_defaults(run=_verify)
+
+    compact = commands.add_parser(
+        "compact",
+        help="remove what expired, is too old or too much, and free the space",
+        description="Remove expired memories, those that are older than --max-age, and of more than --max-count (in "
+        "each namespace) the least useful; then give the free space back.",
+        allow_abbrev=False,
+    )
+    add_store(compact)
+    for option, metavar, read, what in (
+        ("--max-age", "KIND=AGE", _age, "such as episodic=90d (s, m, h, d, w); may be given again"),
+        ("--max-count", "KIND=N", _count, "such as episodic=10000; may be given again"),
+    ):
+        compact.add_argument(option, metavar=metavar, type=read, action="append", default=[], help=what)
+    compact.add_argument("--dry-run", action="store_true", help="only say how many would go")
+    add_now(compact, "the present")
+    compact.set_defaults(run=_compact)
 
     snapshot = commands.add_parser(
         "snapshot",
@@ -93,6 +114,43 @@ def _verify(args: argparse.Namespace) -> int:
         faults = counted(len(damage), "fault", "faults")
         raise CommandError(f"{faults} in {count:,} memories; bring the store back from a snapshot or an export")
     print(f"all {count:,} memories are as they were written")
+    return 0
+
+
+def _of_kind(text: str) -> tuple[str, str]:
+    kind, equals, value = text.partition("=")
+    if not equals or kind.strip() not in KINDS:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} must begin with a kind: {'=, '.join(KINDS)}=")
+    return kind.strip(), value.strip()
+
+
+def _age(text: str) -> tuple[str, float]:
+    kind, value = _of_kind(text)
+    number, unit_s = (value[:-1], _UNITS_S[value[-1]]) if value and value[-1] in _UNITS_S else (value, 1.0)
+    try:
+        return kind, float(number) * unit_s
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value[:80]!r} must be an age such as 90d, 12h or 3600") from None
+
+
+def _count(text: str) -> tuple[str, int]:
+    kind, value = _of_kind(text)
+    try:
+        return kind, int(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value[:80]!r} must be a whole number") from None
+
+
+def _compact(args: argparse.Namespace) -> int:
+    policy: dict[str, dict[str, Any]] = {}
+    for setting, limits in (("max_age_s", args.max_age), ("max_count", args.max_count)):
+        for kind, limit in limits:
+            policy.setdefault(kind, {})[setting] = limit
+    with arguments(), open_store(args, write=not args.dry_run, retention=policy) as engine:
+        count = engine.compact(now=moment(args.now), dry_run=args.dry_run)
+        size = engine.stats()["disk_bytes"]
+    print(f"{'would remove' if args.dry_run else 'removed'} {counted(count, 'memory', 'memories')}", end="")
+    print("" if args.dry_run else f"; the store takes {size / 1e6:,.1f} MB")
     return 0
 
 
