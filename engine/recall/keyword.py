@@ -34,7 +34,7 @@ def keyword_scores(query: Query, rows: NDArray[np.int64]) -> Floats:
         view.term_ids,
         view.term_freqs,
         view.lengths,
-        view.average_length,
+        query.average_length,
         k1=config.bm25_k1,
         b=config.bm25_b,
     )
@@ -69,7 +69,7 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
         view.lengths,
         view.n,
         query.eligible,
-        view.average_length,
+        query.average_length,
         k1=config.bm25_k1,
         b=config.bm25_b,
         out=_scores_of_thread(view.n),
