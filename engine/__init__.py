@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from jiyi.candidates import Degraded
-    from jiyi.config import IndexConfig, SearchConfig
+    from jiyi.config import Aging, IndexConfig, SearchConfig
+    from jiyi.consolidate import Consolidated
     from jiyi.context import Context, ContextConfig
+    from jiyi.distill import Distilled
     from jiyi.engine import Engine
-    from jiyi.engine import open_engine as open
     from jiyi.errors import (
         ClosedError,
         DimensionError,
@@ -30,20 +31,30 @@ if TYPE_CHECKING:
         StoreLockedError,
         StoreVersionError,
     )
+    from jiyi.facts import Neighbor
     from jiyi.hits import Hit, Hits
+    from jiyi.inject import MemoryInjector
     from jiyi.kernels.warmup import warmup
     from jiyi.memory import KINDS, Memory
+    from jiyi.opening import open_engine as open
     from jiyi.query import build_query
+    from jiyi.query_record import QueryRecord
+    from jiyi.replay import Replay
+    from jiyi.retention import Retention
+    from jiyi.spaces import exact
 
 __version__ = "0.1.0"
 
 __all__ = [
     "KINDS",
+    "Aging",
     "ClosedError",
+    "Consolidated",
     "Context",
     "ContextConfig",
     "Degraded",
     "DimensionError",
+    "Distilled",
     "Engine",
     "ForkedError",
     "Hit",
@@ -51,15 +62,21 @@ __all__ = [
     "IndexConfig",
     "JiyiError",
     "Memory",
+    "MemoryInjector",
     "ModelError",
     "ModelMismatchError",
+    "Neighbor",
     "NotFoundError",
+    "QueryRecord",
     "ReadOnlyError",
+    "Replay",
+    "Retention",
     "SearchConfig",
     "StoreError",
     "StoreLockedError",
     "StoreVersionError",
     "build_query",
+    "exact",
     "open",
     "warmup",
 ]
@@ -68,23 +85,32 @@ __all__ = [
 # which a program that imports jiyi and does not use it yet should not wait for.
 _HOMES: Final = {
     "KINDS": "memory",
+    "Aging": "config",
+    "Consolidated": "consolidate",
     "Context": "context",
     "ContextConfig": "context",
     "Degraded": "candidates",
+    "Distilled": "distill",
     "Engine": "engine",
     "Hit": "hits",
     "Hits": "hits",
     "IndexConfig": "config",
     "Memory": "memory",
+    "MemoryInjector": "inject",
+    "Neighbor": "facts",
     "SearchConfig": "config",
+    "QueryRecord": "query_record",
+    "Replay": "replay",
+    "Retention": "retention",
     "build_query": "query",
+    "exact": "spaces",
     "warmup": "kernels.warmup",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "open":
-        value = import_module("jiyi.engine").open_engine
+        value = import_module("jiyi.opening").open_engine
     elif name in __all__:
         value = getattr(import_module(f"jiyi.{_HOMES.get(name, 'errors')}"), name)
     else:

@@ -16,161 +16,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.analysis import as_vector
-from jiyi.config import DEFAULT, TRANSFORMER_PRESETS, IndexConfig, SearchConfig, preset_named
+from jiyi.around import checked_neighbors, turns_around_memories
+from jiyi.budget import TokenCounter
+from jiyi.config import SearchConfig, preset_named
+from jiyi.consolidate import Consolidated
+from jiyi.consolidate import consolidate as run_consolidate
+from jiyi.consolidate import unconsolidate as run_unconsolidate
 from jiyi.context import Context, ContextConfig, render_context
+from jiyi.conversation import add_new, checked_roles, conversation_memories
 from jiyi.derived import flush_to_disk
+from jiyi.distill import Distillation, Distilled, Extractor, extractor_name, is_async
+from jiyi.distill import adistill as run_adistill
+from jiyi.distill import distill as run_distill
+from jiyi.embedders import check_embedder, companion_of
 from jiyi.errors import ModelError, NotFoundError, StoreError
+from jiyi.facts import FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
 from jiyi.filters import Condition, Where, compile_where
 from jiyi.hits import Hits
-from jiyi.ledger import Durability
-from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name
+from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name, composed_text
 from jiyi.models.files import ModelFilesError
-from jiyi.models.onnx_session import parse_device
-from jiyi.models.protocols import Embedder, TokenTable
-from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
-from jiyi.models.static import SHIPPED_FOLDER
+from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
+from jiyi.models.registry import load_embedder
 from jiyi.query import build_query
+from jiyi.query_record import QueryRecord
 from jiyi.reindex import reindex as run_reindex
+from jiyi.relatedness import relatedness_of
+from jiyi.replay import Replay
+from jiyi.replay import replay as run_replay
+from jiyi.retention import Policy, Retention, checked_policy, due, leaving
 from jiyi.search import Settings
 from jiyi.search import search as run_search
 from jiyi.search import search_many as run_search_many
+from jiyi.slots import SlotQuery, fill_slots
+from jiyi.spaces import checked_namespaces, condition_in, names_in, only_name
 from jiyi.store import Store
 from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
+from jiyi.topic import Related
 
 MemoryLike = Memory | str | Mapping[str, Any]
 Vector = Sequence[float] | NDArray[Any]
+NamespaceLike = str | Sequence[str]
 
 # Inside the class, `list` is a method.
 _List = list
 
-_DEFAULT_EMBEDDER: Final = "default"
 _LONGEST_BUDGET_MS: Final = 1e12  # thirty years: any more is no limit either
+_LONGEST_WAIT_S: Final = 86_400.0
 _CONTEXT_SETTINGS: Final = frozenset(setting.name for setting in fields(ContextConfig))
-
-
-def open_engine(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    embedder: Embedder | str | None = _DEFAULT_EMBEDDER,
-    dim: int | None = None,
-    config: SearchConfig | None = None,
-    read_only: bool = False,
-    durability: Durability = "process",
-    memory_budget_mb: float = 1024,
-    index_config: IndexConfig | None = None,
-    preset: str | None = None,
-    device: str = "auto",
-) -> Engine:
-    """Open a store, or make one.
-
-    Args:
-        path: a folder, made when missing; None keeps everything in memory.
-        embedder: "default": what the store was made with, or the table that ships, for a new one. Another name, an
-            object with the `Embedder` protocol, or None: vectors come with `add(vector=…)` or not at all.
-        dim: length of the vectors that will be given, to be checked against the store's. Only with embedder=None.
-        config: settings of every search that does not bring its own.
-        read_only: follow a store that another process may be writing to.
-        durability: "process": an acknowledged write survives kill -9. "power": and power loss, at one fsync a write.
-        memory_budget_mb: namespaces above it are unloaded from memory, least recently used first.
-        index_config: when namespaces get indexes, and how they are built.
-        preset: settings by name, instead of `config` ("fast", "balanced", "best", …). With "balanced" or "best" a new
-            store takes a transformer's vectors if one is installed (`jiyi models build e5-small`).
-        device: where models run: "auto" (a GPU if ONNX Runtime has one), "cpu", "cuda" or "cuda:1".
-
-    Raises:
-        StoreLockedError: another process writes to the folder.
-        StoreError: the folder or its ledger cannot be read or written; StoreVersionError: it is of another format.
-        DimensionError: `dim` is not the store's.
-        ValueError, TypeError: an argument of another kind or range.
-    """
-    if durability not in ("process", "power"):
-        raise ValueError(f"durability is {durability!r:.80}; it must be 'process' or 'power'")
-    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
-        raise ValueError(f"dim is {dim!r:.80}; it must be a whole number from 1")
-    if isinstance(memory_budget_mb, bool) or not isinstance(memory_budget_mb, int | float):
-        raise TypeError(f"memory_budget_mb must be a number, got {type(memory_budget_mb).__name__}")
-    if not memory_budget_mb > 0:
-        raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0 (infinity for no limit)")
-    if config is not None and not isinstance(config, SearchConfig):
-        raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
-    if preset is not None and config is not None:
-        raise ValueError("give a preset or a config, not both; single settings can be added to a search of either")
-    if preset is not None:
-        config = preset_named(preset)
-    if index_config is not None and not isinstance(index_config, IndexConfig):
-        raise TypeError(f"index_config must be an IndexConfig, got {type(index_config).__name__}")
-    parse_device(device)  # told at once, though models may be loaded late or never
-    if not isinstance(read_only, bool):
-        raise TypeError(f"read_only must be True or False, got {read_only!r:.80}")
-    if path is None and read_only:
-        raise ValueError("a store in memory is empty when it is opened, so there is nothing to read; give a path")
-    if path is not None and not os.fspath(path):
-        raise ValueError("the path is empty; name a folder, or None to keep the store in memory")
-    folder = None if path is None else Path(path)
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} is a file; a store is a folder")
-    unusable: str | None = None
-    by_name = isinstance(embedder, str)
-    by_default = embedder == _DEFAULT_EMBEDDER if isinstance(embedder, str) else False
-    if by_default and dim is not None:
-        embedder = None
-    elif isinstance(embedder, str):
-        try:
-            embedder = load_embedder(_default_embedder(preset) if by_default else embedder, device=device)
-        except ModelFilesError as error:
-            if not by_default:
-                raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
-            embedder, unusable = None, str(error)  # what needs no model still works
-    elif embedder is not None and not isinstance(embedder, Embedder):
-        raise TypeError(
-            f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}"
-        )
-    if embedder is not None:
-        _check_embedder(embedder)
-    store = Store(
-        folder,
-        device=device,
-        companion=_companion(embedder) if by_name else None,
-        embedder=embedder,
-        dim=dim,
-        read_only=read_only,
-        durability=durability,
-        memory_budget_bytes=memory_budget_mb * 2**20,
-        index_config=index_config or IndexConfig(),
-        adopt=by_default,
-        unusable=unusable,
-    )
-    return Engine(store, config or DEFAULT)
-
-
-def _default_embedder(preset: str | None) -> str | Path:
-    """The table that ships; for a preset that is made for a transformer's vectors the first of those installed."""
-    if preset in TRANSFORMER_PRESETS:
-        installed = available_embedders()
-        wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed]
-        if wanted:
-            return wanted[0]
-    return SHIPPED_FOLDER
-
-
-def _companion(embedder: Embedder | None) -> TokenTable | None:
-    """The table that ships, for late interaction beside an embedder without one."""
-    if embedder is None or isinstance(embedder, TokenTable):
-        return None
-    try:
-        table = load_embedder(SHIPPED_FOLDER)
-    except ModelFilesError:
-        return None
-    return table if isinstance(table, TokenTable) else None
-
-
-def _check_embedder(embedder: Embedder) -> None:
-    if not isinstance(embedder.name, str) or not embedder.name:
-        raise TypeError(
-            f"the embedder's name must be text, got {embedder.name!r:.80}; stores keep it to tell models apart"
-        )
-    if isinstance(embedder.dim, bool) or not isinstance(embedder.dim, int | np.integer) or embedder.dim < 1:
-        raise ValueError(f"the embedder's dim is {embedder.dim!r:.80}; it must be a whole number from 1")
 
 
 class Engine:
@@ -179,9 +71,11 @@ class Engine:
     Every call works in one namespace, "default" unless said; namespaces are walls.
     """
 
-    def __init__(self, store: Store, config: SearchConfig) -> None:
+    def __init__(self, store: Store, config: SearchConfig, retention: Mapping[str, Retention] | None = None) -> None:
         self._store = store
         self.config = config
+        self.retention = dict(retention or {})
+        self._relatedness: tuple[object, Related] | None = None
 
     # -------------------------------------------------------------------------------------------------- writing
 
@@ -289,7 +183,8 @@ class Engine:
     def update(self, id: str, *, namespace: str = "default", vector: Vector | None = None, **fields: Any) -> Memory:
         """Change fields of a memory; return it as it is now. It counts as stored anew.
 
-        A memory whose text stays keeps its vector; one whose text changes gets the embedder's, or `vector`.
+        A memory whose text stays keeps its vector; one whose text changes gets the embedder's, or `vector`. The text of
+        a fact or a procedure that was made of its fields changes with them.
 
         Raises:
             NotFoundError: there is none with this id.
@@ -303,6 +198,8 @@ class Engine:
         with self._store.writing():
             key, memory = self._found(id, namespace)
             changed = replace(memory, **fields)
+            if "text" not in fields and memory.text == composed_text(memory.to_dict()):
+                changed = replace(changed, text=composed_text(changed.to_dict()) or memory.text)
             kept = self._store.ledger.vector(key) if vector is None and changed.text == memory.text else None
             self.add(changed, vector=vector if kept is None else np.frombuffer(kept, dtype=np.float32))
         return changed
@@ -310,9 +207,7 @@ class Engine:
     def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
         """Forget memories by id; return how many there were. Unknown ids are passed over."""
         self._store.check_writable("delete")
-        if not isinstance(ids, Iterable):
-            raise TypeError(f"delete takes an id or a list of ids, got {type(ids).__name__}")
-        wanted = dict.fromkeys(checked_name(memory_id, "id") for memory_id in ([ids] if isinstance(ids, str) else ids))
+        wanted = _checked_ids(ids, "delete")
         with self._store.writing():
             found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
             return self._store.end([item[0] for item in found if item is not None])
@@ -321,13 +216,350 @@ class Engine:
         """Forget every memory of a namespace that a filter holds for; return how many (would) go. `{}` is all."""
         if not isinstance(where, Mapping):
             raise TypeError(f"forget takes a filter, got {type(where).__name__}; {{}} forgets the whole namespace")
-        checked_name(namespace, "namespace")
+        self._store.check_usable()
+        condition = _in_namespace(checked_name(namespace, "namespace"), where)
+        self._refuse_prefix(namespace, "forget")
         if dry_run:
-            return self.count(namespace=namespace, where=where)
+            return self._store.ledger.count(condition.sql, condition.parameters)
         self._store.check_writable("forget")
         with self._store.writing():
-            condition = _in_namespace(namespace, where)
             return self._store.end(self._store.ledger.select_keys(condition.sql, condition.parameters))
+
+    def _refuse_prefix(self, namespace: str, call: str) -> None:
+        if namespace.endswith("*") and self._store.ledger.namespace_number(namespace) is None:
+            raise ValueError(
+                f"there is no namespace {namespace!r:.80}, and {call} takes no prefix: it works in one, named in full"
+            )
+
+    def erase(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        where: Where | None = None,
+        namespace: str = "default",
+        wait_s: float = 30.0,
+    ) -> int:
+        """Delete memories so that nothing of them is left in the store's files; return how many there were.
+
+        When this returns, no file of the folder holds their text, fields, metadata, terms or vectors, neither as they
+        were last nor as they were before an update; a process that dies on the way leaves a note, and the next that
+        opens the store for writing goes on. A namespace that is left empty loses its name as well. It rewrites the
+        whole ledger and has the namespace's indexes built anew: delete what should go and erase now and then
+        (`erase([])` does away with the bytes of what was deleted before).
+
+        Not reached: what lies outside the store's folder (snapshots, exports, logs of yours), blocks that the file
+        system or the disk has given up and not overwritten, and other memories that say the same (what was distilled
+        of it) or name its id (`sources`). What is merged into another memory (`consolidate`) is erased with that one.
+
+        Args:
+            ids: one, or several; unknown ones are passed over.
+            where: a filter, instead of ids; `{}` is the whole namespace.
+            namespace: theirs.
+            wait_s: seconds to wait, from 0, for readers that began before.
+
+        Raises:
+            TypeError, ValueError: neither or both of ids and where, or one of them is not as it must be; or a memory is
+                merged into another one, which stays. Nothing was erased.
+            StoreError: the memories are deleted, and a reader that is still at work keeps their bytes in the files.
+                Erase again when it has ended; compacting and opening go on with it too.
+        """
+        if (ids is None) == (where is None):
+            raise TypeError("erase takes ids or where, one of them; where={} erases the whole namespace")
+        if where is not None and not isinstance(where, Mapping):
+            raise TypeError(f"where must be a filter, got {type(where).__name__}")
+        if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= _LONGEST_WAIT_S:
+            raise ValueError(f"wait_s is {wait_s!r:.80}; it must be seconds from 0 to {_LONGEST_WAIT_S:.0f}")
+        named = [] if ids is None else [*_checked_ids(ids, "erase")]
+        condition = _in_namespace(checked_name(namespace, "namespace"), where if ids is None else {"id": {"in": named}})
+        self._store.check_writable("erase")
+        self._refuse_prefix(namespace, "erase")
+        return self._store.erase(namespace, condition, named, wait_s)
+
+    def retain(
+        self,
+        policy: Policy | None = None,
+        *,
+        namespace: str | None = None,
+        now: TimeLike | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, int]:
+        """Forget what a retention policy lets go of; return how many (would) go, by kind, for every kind it names.
+
+        First what is older than `max_age_s`, then, of more than `max_count`, what is least useful
+        (`retention.usefulness`: recency by the kind's curve, raised by uses and by how procedures went). Expired
+        memories go before all others, superseded facts before current ones, of equals the older before the younger. A
+        fact that goes takes those along that it superseded.
+
+        Args:
+            policy: by kind, a `Retention` or a mapping of its fields; the engine's own when left out.
+            namespace: one, or None for all; limits count in each by itself.
+            now: the moment that ages count from; the present when left out.
+            dry_run: only count.
+
+        Raises:
+            TypeError, ValueError: the policy is not as it must be; nothing has changed.
+        """
+        self._store.check_usable()
+        policy = self.retention if policy is None else checked_policy(policy)
+        if namespace is not None:
+            self._refuse_prefix(checked_name(namespace, "namespace"), "retain")
+        if dry_run:
+            keys = due(self._store.ledger, policy, self.config, _seconds(now), namespace)
+            return {kind: len(of_kind) for kind, of_kind in keys.items()}
+        self._store.check_writable("retain")
+        return self._store.retain(_seconds(now), policy, self.config, namespace)
+
+    def reinforce(self, ids: str | Iterable[str], *, namespace: str = "default", now: TimeLike | None = None) -> int:
+        """Note that memories were used; return how many there are. Unknown ids are passed over.
+
+        With `reinforcement="last_use"` or "half_life" in the settings of a search, used memories age later or slower.
+
+        Args:
+            ids: one, or several.
+            namespace: theirs.
+            now: when they were used; the present when left out. The latest moment counts.
+
+        Raises:
+            StoreError: it could not be written; nothing has changed.
+        """
+        return self._use("reinforce", ids, namespace, _seconds(now), uses=1)
+
+    def outcome(
+        self, ids: str | Iterable[str], *, success: bool, namespace: str = "default", now: TimeLike | None = None
+    ) -> int:
+        """Note how following a procedure went: it counts as used, and as a success or a failure; see `reinforce`.
+
+        Raises:
+            ValueError: one of the memories is not procedural; nothing has changed.
+            StoreError: it could not be written; nothing has changed.
+        """
+        if not isinstance(success, bool):
+            raise TypeError(f"success must be True or False, got {success!r:.80}")
+        return self._use("outcome", ids, namespace, _seconds(now), uses=1, successes=success, failures=not success)
+
+    def _use(self, call: str, ids: str | Iterable[str], namespace: str, now_s: float, **counts: int) -> int:
+        self._store.check_writable(call)
+        wanted = _checked_ids(ids, call)
+        with self._store.writing():
+            found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
+            held = [item for item in found if item is not None]
+            if call == "outcome":
+                for _, memory in held:
+                    if memory.kind != "procedural":
+                        raise ValueError(
+                            f"{memory.id!r} is {memory.kind}; only procedural memories have outcomes: use reinforce"
+                        )
+            return self._store.use([key for key, _ in held], now_s, **{name: int(n) for name, n in counts.items()})
+
+    def add_messages(
+        self,
+        messages: Iterable[Any],
+        *,
+        session: str,
+        namespace: str = "default",
+        roles: Iterable[str] = ("user", "assistant"),
+        metadata: Mapping[str, Any] | None = None,
+        now: TimeLike | None = None,
+    ) -> _List[str]:
+        """Remember a conversation as agents hold it; return the ids of what was new, oldest first. All or none.
+
+        Each message that says something becomes an episodic memory of its session. Give the conversation again when it
+        has grown, whole or its end, and only what is new is stored: an id follows from the session, the speaker, the
+        text, the time if the message has one, and how often the same was said before in the list. (What was deleted
+        since is new again.)
+
+        Args:
+            messages: oldest first: mappings or objects with role and content (text, or parts as OpenAI and Anthropic
+                have them), or texts, which are the user's. The speaker is a message's name, or its role; the time its
+                timestamp, created_at or time, or now. Tool calls, with the beginning of what they returned, images and
+                files go into `metadata` (tool_calls, images, files), beside the role; of an image or a file its type,
+                size and SHA-256 or address. The calls of an assistant's message without text go with its next one.
+            session: the conversation's name.
+            namespace: whose it is.
+            roles: which are stored; add "system" or "tool" for those.
+            metadata: of every message, besides its own.
+            now: when what has no time was said; the present when left out.
+
+        Raises:
+            TypeError, ValueError: a message is not as it must be; the error says which. Nothing was stored.
+            StoreError: the store could not be written; nothing was stored.
+        """
+        self._store.check_writable("add_messages")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata must be a mapping with text keys, got {type(metadata).__name__}")
+        memories = conversation_memories(
+            messages,
+            session=checked_name(session, "session"),
+            namespace=checked_name(namespace, "namespace"),
+            roles=checked_roles(roles),
+            metadata=metadata or {},
+            now=utc_now() if now is None else to_datetime(now, "now"),
+        )
+        return add_new(self._store, namespace, memories)
+
+    def distill(
+        self,
+        where: Where | None = None,
+        *,
+        extractor: Extractor,
+        namespace: str = "default",
+        batch: str | int = "session",
+        name: str | None = None,
+        again: bool = False,
+        max_results: int = 1_000,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Distilled:
+        """Have an extractor of yours make lasting memories of what happened.
+
+        It gets episodic memories, a batch at a time and oldest first, and returns what is to be remembered of them. A
+        batch in which nothing is new since it was given is not given again, also not after a restart; one that grew or
+        changed is given whole, and what comes of it takes the place of what had come of it before. No lock is held
+        meanwhile: what is added while the extractor works is for the next run.
+
+        Results are semantic, archival or procedural memories of the namespace. Each has `sources`: the ids that it
+        names, or those of the whole batch; an id that follows from what it says (one that the extractor gives does not
+        count); and the time of its latest source unless it has its own. A batch whose results are not as they must be,
+        or whose extractor raises, is not stored at all and tried again by the next run: see `Distilled.failed`.
+
+        Args:
+            where: which episodic memories; all when left out.
+            extractor: called with a list of memories, for example to ask a language model. Returns a list, or
+                generates, `Memory` objects, texts (semantic) or mappings of a memory's fields (semantic if they do not
+                say, procedural with a title or steps).
+            namespace: whose memories.
+            batch: "session" (what belongs to none is taken a day at a time), or how many memories at a time.
+            name: what the extractor is remembered by; its module and name when left out. Another name (a new version
+                of its prompt) makes everything new to it, and leaves what it made under the old one.
+            again: give batches in which nothing is new, too; what comes of them replaces what came before.
+            max_results: of one batch; with more it fails.
+            progress: called with (batches done, batches in all) after each.
+
+        Raises:
+            TypeError, ValueError: an argument is not as it must be. An asynchronous extractor is for `adistill`.
+            StoreError, ModelError: the store could not be written; batches that were stored stay.
+        """
+        if is_async(extractor):
+            raise TypeError("the extractor is asynchronous, and distill waits for nobody; await adistill instead")
+        run = self._distillation(where, extractor, namespace, batch, name, again, max_results)
+        return run_distill(run, extractor, progress)
+
+    async def adistill(
+        self,
+        where: Where | None = None,
+        *,
+        extractor: Extractor,
+        namespace: str = "default",
+        batch: str | int = "session",
+        name: str | None = None,
+        again: bool = False,
+        max_results: int = 1_000,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Distilled:
+        """`distill`, without blocking the event loop; the extractor may be a coroutine function."""
+        run = self._distillation(where, extractor, namespace, batch, name, again, max_results)
+        return await run_adistill(run, extractor, progress)
+
+    def _distillation(
+        self,
+        where: Where | None,
+        extractor: object,
+        namespace: str,
+        batch: str | int,
+        name: str | None,
+        again: bool,
+        max_results: int,
+    ) -> Distillation:
+        self._store.check_writable("distill")
+        if not callable(extractor):
+            raise TypeError(f"extractor must be a function of a list of memories, got {type(extractor).__name__}")
+        if isinstance(batch, bool) or not isinstance(batch, str | int):
+            raise TypeError(f"batch must be 'session' or how many memories at a time, got {batch!r:.80}")
+        if (isinstance(batch, int) and batch < 1) or (isinstance(batch, str) and batch != "session"):
+            raise ValueError(f"batch is {batch!r:.80}; it must be 'session' or how many memories at a time, from 1")
+        if not isinstance(again, bool):
+            raise TypeError(f"again must be True or False, got {again!r:.80}")
+        if _checked_count(max_results, "max_results") < 1:
+            raise ValueError("max_results is 0; an extractor must be allowed one result at least")
+        wanted: dict[str, Any] = {"and": [{"kind": "episodic"}, *([] if where is None else [where])]}
+        return Distillation(
+            store=self._store,
+            namespace=namespace,
+            condition=_in_namespace(checked_name(namespace, "namespace"), wanted),
+            extractor=extractor_name(extractor) if name is None else checked_name(name, "name"),
+            batch=batch,
+            again=again,
+            max_results=max_results,
+            now=utc_now(),
+        )
+
+    def consolidate(
+        self,
+        where: Where | None = None,
+        *,
+        namespace: str = "default",
+        jaccard: float = 0.8,
+        cosine: float = 0.95,
+        dry_run: bool = False,
+    ) -> Consolidated:
+        """Merge near-identical memories of a namespace, each group into one; `unconsolidate` gives them back.
+
+        Two are near-identical if they are of one kind, speaker and expiry, share their words (Jaccard) in the same
+        order and have vectors alike (where they have any), and differ in no number, weekday, month or negation; facts
+        must state the same, and procedures have the same steps. (A name in place of another is one word of many:
+        `dry_run` shows what would be merged.) All of a group are that to the one that stays, which is the latest, with
+        its id, text and time (a fact keeps the earliest time: it has held since then). It has the number of memories
+        that it stands for in `metadata["merged"]`, the sources of all and their ids as `sources`, and their uses and
+        outcomes added up.
+
+        The others are in no search, list or count any more, and their ids are unknown. They lie in the store behind
+        the memory that stays, and go with it when that is deleted, forgotten, erased or expires. `as_of` a moment
+        before the latest of a group finds none of it.
+
+        Args:
+            where: which memories are looked at; all when left out.
+            namespace: theirs.
+            jaccard: at least so much of the words of two must be common to both, from 0.5 to 1.
+            cosine: at least so much alike their vectors must be, from 0 to 1.
+            dry_run: say what would be merged, and change nothing.
+
+        Raises:
+            TypeError, ValueError: an argument is not as it must be.
+            StoreError: the store could not be written; groups that were merged before stay so.
+        """
+        for setting, value, least in (("jaccard", jaccard, 0.5), ("cosine", cosine, 0.0)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{setting} must be a number, got {type(value).__name__}")
+            if not least <= value <= 1:
+                raise ValueError(f"{setting} is {value}; it must be from {least} to 1")
+        if not isinstance(dry_run, bool):
+            raise TypeError(f"dry_run must be True or False, got {dry_run!r:.80}")
+        condition = _in_namespace(checked_name(namespace, "namespace"), where)
+        if dry_run:
+            self._store.check_usable()
+        else:
+            self._store.check_writable("consolidate")
+        return run_consolidate(
+            self._store,
+            namespace,
+            condition,
+            min_jaccard=float(jaccard),
+            min_cosine=float(cosine),
+            now=utc_now(),
+            dry_run=dry_run,
+        )
+
+    def unconsolidate(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
+        """Give back what `consolidate` merged, as it was; return how many memories that are. All or none.
+
+        What became of the merged memory since (another text, uses) is lost. The memories count as stored anew. Those
+        whose ids were given to others meanwhile are not there any more.
+
+        Args:
+            ids: of memories that stand for several; others are passed over.
+            namespace: theirs.
+        """
+        self._store.check_writable("unconsolidate")
+        return run_unconsolidate(self._store, checked_name(namespace, "namespace"), _checked_ids(ids, "unconsolidate"))
 
     # -------------------------------------------------------------------------------------------------- reading
 
@@ -346,16 +578,21 @@ class Engine:
             raise NotFoundError(id, namespace)
         return found
 
-    def count(self, *, namespace: str | None = "default", where: Where | None = None) -> int:
-        """Return how many memories are stored, in one namespace or (None) in all; expired ones too, until `compact`."""
+    def count(self, *, namespace: NamespaceLike | None = "default", where: Where | None = None) -> int:
+        """Return how many memories are stored, expired ones too, until `compact`.
+
+        Args:
+            namespace: one, several or a prefix, see `search`; None for all.
+            where: a filter.
+        """
         self._store.check_usable()
-        condition = _in_namespace(namespace, where)
+        condition = _in_namespaces(namespace, where)
         return self._store.ledger.count(condition.sql, condition.parameters)
 
     def list(
         self,
         *,
-        namespace: str | None = "default",
+        namespace: NamespaceLike | None = "default",
         where: Where | None = None,
         order: str = "stored",
         limit: int | None = None,
@@ -363,7 +600,7 @@ class Engine:
         """Return memories as they are stored, expired ones too.
 
         Args:
-            namespace: one, or None for all.
+            namespace: one, several or a prefix, see `search`; None for all.
             where: a filter.
             order: "stored" (oldest first), "newest" or "oldest" (by timestamp; equal ones as stored).
             limit: at most so many.
@@ -376,7 +613,7 @@ class Engine:
         }
         if order not in orders:
             raise ValueError(f"order is {order!r:.80}; it must be one of {', '.join(orders)}")
-        condition = _in_namespace(namespace, where)
+        condition = _in_namespaces(namespace, where)
         rows = self._store.ledger.select(
             condition.sql,
             condition.parameters,
@@ -385,10 +622,92 @@ class Engine:
         )
         return [memory for _, memory in rows]
 
-    def namespaces(self) -> dict[str, int]:
-        """Return the namespaces that hold memories, with how many, by name."""
+    def facts(
+        self,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        namespace: str = "default",
+        as_of: TimeLike | None = None,
+        history: bool = False,
+        limit: int | None = None,
+        now: TimeLike | None = None,
+    ) -> _List[Memory]:
+        """Return facts by what they state, oldest first (by timestamp; equal ones as stored).
+
+        Only those that hold: a fact that a later one supersedes is history, and one that has expired is gone.
+
+        Args:
+            subject, predicate, object: without regard to case, width and spaces; None is any.
+            namespace: whose facts.
+            as_of: the facts that held then, of those that were not deleted since.
+            history: superseded ones too.
+            limit: at most so many, from the oldest on.
+            now: the moment that expiry counts from; `as_of` when left out, or the present.
+
+        Raises:
+            TypeError, ValueError: an argument is not as it must be.
+        """
         self._store.check_usable()
-        return dict(self._store.ledger.namespaces())
+        if not isinstance(history, bool):
+            raise TypeError(f"history must be True or False, got {history!r:.80}")
+        return find_facts(
+            self._store,
+            _fact_query(namespace, as_of, now, history=history),
+            None if subject is None else checked_entity(subject, "subject"),
+            None if predicate is None else checked_entity(predicate, "predicate"),
+            None if object is None else checked_entity(object, "object"),
+            None if limit is None else _checked_count(limit, "limit"),
+        )
+
+    def neighbors(
+        self,
+        entity: str,
+        *,
+        hops: int = 1,
+        namespace: str = "default",
+        as_of: TimeLike | None = None,
+        limit: int | None = 100,
+        now: TimeLike | None = None,
+    ) -> _List[Neighbor]:
+        """Return the entities that facts lead to from an entity, in either direction, nearest first.
+
+        Of entities equally near the one whose fact is the latest comes first. Only facts that hold count (`facts`).
+
+        Args:
+            entity: a subject or object, without regard to case, width and spaces; one that no fact knows has none.
+            hops: how many facts away, 1 to 3.
+            namespace, as_of, now: see `facts`.
+            limit: at most so many; None for all.
+
+        Returns:
+            list of Neighbor: each with `entity`, `distance` and `facts`, the memories that lead there.
+
+        Raises:
+            TypeError, ValueError: an argument is not as it must be.
+        """
+        self._store.check_usable()
+        return find_neighbors(
+            self._store,
+            _fact_query(namespace, as_of, now),
+            checked_entity(entity, "entity"),
+            checked_hops(hops),
+            None if limit is None else _checked_count(limit, "limit"),
+        )
+
+    def namespaces(self, among: NamespaceLike | None = None) -> dict[str, int]:
+        """Return the namespaces that hold memories, with how many, by name.
+
+        Args:
+            among: only those: one, several or a prefix, see `search`; None for all.
+        """
+        self._store.check_usable()
+        held = self._store.ledger.namespaces()
+        if among is None:
+            return dict(held)
+        wanted = set(names_in(self._store.ledger, checked_namespaces(among)))
+        return {name: count for name, count in held if name in wanted}
 
     # ------------------------------------------------------------------------------------------------ searching
 
@@ -396,12 +715,14 @@ class Engine:
         self,
         query: str,
         *,
-        namespace: str = "default",
+        namespace: NamespaceLike = "default",
         k: int = 5,
         where: Where | None = None,
         now: TimeLike | None = None,
+        as_of: TimeLike | None = None,
         query_vector: Vector | None = None,
         budget_ms: float | None = None,
+        neighbors: int = 0,
         preset: str | None = None,
         config: SearchConfig | None = None,
         **overrides: Any,
@@ -410,12 +731,23 @@ class Engine:
 
         Args:
             query: anything at all; its words are never read as a query language.
-            namespace: whose memories.
+            namespace: whose memories: a name, a list of names, or a prefix such as "org/team/*" (every namespace whose
+                name begins with "org/team/"), also in a list. The answer is that of one namespace which holds all of
+                them: words are as rare as they are in all together. Only sessions, and facts that supersede or lead
+                to each other, stay within their own. Names of nothing are passed over. A name that itself ends in
+                "*" is given as `jiyi.exact(name)` gives it; do that with every name that a stranger chose.
             k: how many, from 0.
             where: only memories that this filter holds for (`filters.compile_where`).
-            now: the moment that recency and expiry count from; give it to replay an answer.
+            now: the moment that recency and expiry count from; give it to replay an answer. `as_of` when left out, or
+                the present.
+            as_of: answer from what had happened by then (by timestamp), with the facts that held then, as a store
+                would that was given no more. What was deleted or replaced since is not there.
             query_vector: shape (dim,), instead of the embedder's.
             budget_ms: reranking stops in time and says in `.degraded` what it left.
+            neighbors: each hit brings the turns around it, so many before and after it in its session (by time, in its
+                namespace; live, current and not expired, whatever the filter says) as `Hit.before` and `Hit.after`,
+                from 0 to 20. They do not count towards k. No memory is given twice: a hit is not repeated around
+                another, and a turn between two hits comes with the better.
             preset: settings by name: "fast", "balanced", "best", "keyword", "dense", "late".
             config: settings, instead of the engine's.
             **overrides: single settings of `SearchConfig`, e.g. recency_weight=0, diversity="none".
@@ -434,8 +766,10 @@ class Engine:
             k=k,
             where=where,
             now=now,
+            as_of=as_of,
             query_vector=query_vector,
             budget_ms=budget_ms,
+            neighbors=neighbors,
             preset=preset,
             config=config,
             **overrides,
@@ -453,15 +787,36 @@ class Engine:
         texts = [_checked_query(query) for query in queries]
         return run_search_many(self._store, texts, self._settings(**settings))
 
+    def replay(
+        self, record: QueryRecord | Mapping[str, Any], *, scorers: Mapping[str, CrossEncoder] | None = None
+    ) -> Replay:
+        """Run a recorded query again; say whether the answer is the same, and what changed since.
+
+        Everything is as it was recorded: settings, moment, filter, vector. Memories and models are those of today.
+
+        Args:
+            record: `Hits.query_record`, or its `to_dict`.
+            scorers: cross-encoders by name, for a query that was given objects; those in the engine's own settings
+                and models that are installed are found by themselves.
+
+        Raises:
+            StoreError: the query was asked of another store (a snapshot counts as the same).
+            TypeError, ValueError: the record is none, or is damaged, or has a setting that does not exist.
+        """
+        self._store.check_usable()
+        return run_replay(self._store, record, self._settings, self.config, scorers or {})
+
     def _settings(
         self,
         *,
-        namespace: str = "default",
+        namespace: NamespaceLike = "default",
         k: int = 5,
         where: Where | None = None,
         now: TimeLike | None = None,
+        as_of: TimeLike | None = None,
         query_vector: Vector | None = None,
         budget_ms: float | None = None,
+        neighbors: int = 0,
         preset: str | None = None,
         config: SearchConfig | None = None,
         **overrides: Any,
@@ -478,39 +833,46 @@ class Engine:
             raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
         if budget_ms is not None:
             budget_ms = min(budget_ms, _LONGEST_BUDGET_MS)
+        as_of_s = None if as_of is None else to_seconds(to_datetime(as_of, "as_of"))
         return Settings(
-            namespace=checked_name(namespace, "namespace"),
+            namespace=checked_namespaces(namespace),
             k=_checked_count(k, "k"),
             where=where,
-            now_s=_seconds(now),
+            now_s=as_of_s if as_of_s is not None and now is None else _seconds(now),
+            as_of_s=as_of_s,
             query_vector=None if query_vector is None else as_vector(query_vector, self._store.dim, "the query vector"),
             budget_ms=budget_ms,
             config=base.with_overrides(overrides),
+            neighbors=checked_neighbors(neighbors),
         )
 
     def build_context(
         self,
         messages: Sequence[Any],
         *,
-        namespace: str = "default",
+        namespace: NamespaceLike = "default",
         where: Where | None = None,
         now: TimeLike | None = None,
         config: ContextConfig | None = None,
-        count_tokens: Callable[[str], int] | None = None,
+        count_tokens: TokenCounter = None,
         preset: str | None = None,
+        reinforce: bool = False,
         **overrides: Any,
     ) -> Context:
         """Return what the agent should be reminded of before it answers, as text for its prompt.
 
-        The query comes from the last messages, without fillers and without a topic that was left. Archival memories
-        have slots of their own, filled in turn with those nearest to the query and those learnt last; the rest are
-        search hits.
+        The query comes from the last messages, without fillers, without what was pasted, and without a topic that was
+        left. Archival memories have slots of their own, filled in turn with those nearest to the query and those learnt
+        last, and so have procedures that have to do with the query; the rest are search hits.
 
         Args:
             messages: the conversation, oldest first: mappings or objects with role and content, or texts.
             namespace, where, now, preset, **overrides: see `search`.
-            config: slots, token budget, order and format; each can be given by name too (token_budget=400).
-            count_tokens: counts the tokens of a text, instead of an estimate.
+            config: slots, token budget, order and format; each can be given by name too (token_budget=400). With
+                neighbors=n the turns around the hits (see `search`) stand under them, where the budget has room.
+            count_tokens: counts the tokens of a text, instead of an estimate: a function, or a tokenizer with
+                `encode(text)`, such as a `tokenizers.Tokenizer`.
+            reinforce: note that the memories in the text were used (`reinforce`).
         """
         self._store.check_usable()
         if config is not None and not isinstance(config, ContextConfig):
@@ -519,28 +881,68 @@ class Engine:
             )
         if "k" in overrides:
             raise TypeError("build_context takes no k; max_memories says how many memories the text may hold")
+        if not isinstance(reinforce, bool):
+            raise TypeError(f"reinforce must be True or False, got {reinforce!r:.80}")
+        if reinforce:
+            self._store.check_writable("build_context(reinforce=True)")
         own = {name: overrides.pop(name) for name in _CONTEXT_SETTINGS & overrides.keys()}
         config = replace(config or ContextConfig(), **own)
-        moment = utc_now() if now is None else to_datetime(now, "now")
-        query = build_query(messages)
+        as_of = overrides.get("as_of")
+        moment = utc_now() if now is None and as_of is None else to_datetime(as_of if now is None else now, "now")
+        related = self._related()
+        query = build_query(messages, last=config.last_messages, related=related)
         settings = {"namespace": namespace, "now": moment, "preset": preset, **overrides}
-        # Archival memories among the hits move to their own slots: as many more are asked for.
-        hits = self.search(query.text, k=config.max_memories + config.archival_slots, where=where, **settings)
-        archival = self._archival(query.text, config.archival_slots, where, settings)
-        return replace(
-            render_context(hits.memories, archival, now=moment, config=config, count_tokens=count_tokens), query=query
+        # What is among the hits and moves to a slot of its own leaves its place to another: as many more are asked for.
+        k = config.max_memories + config.archival_slots + config.procedure_slots
+        hits = self.search(query.text, k=k, where=where, **settings).memories
+        slots = fill_slots(
+            self._store,
+            SlotQuery(
+                text=query.text,
+                namespaces=names_in(self._store.ledger, checked_namespaces(namespace)),
+                where=where,
+                now_s=to_seconds(moment),
+                as_of_s=None if as_of is None else to_seconds(to_datetime(as_of, "as_of")),
+                archival_slots=config.archival_slots,
+                procedure_slots=config.procedure_slots,
+                related=related,
+            ),
+            hits,
+            len(hits) < k,
+            lambda **restricted: self.search(query.text, **settings, **restricted).memories,
         )
+        context = render_context(
+            hits,
+            slots.archival,
+            procedures=slots.procedures,
+            now=moment,
+            config=config,
+            count_tokens=count_tokens,
+            turns_of=lambda found, others: turns_around_memories(
+                self._store,
+                found,
+                others,
+                count=config.neighbors,
+                now_s=to_seconds(moment),
+                as_of_s=None if as_of is None else to_seconds(to_datetime(as_of, "as_of")),
+            ),
+        )
+        if reinforce:
+            used: dict[str, _List[str]] = {}
+            for memory in context.memories:
+                used.setdefault(memory.namespace, []).append(memory.id)
+            for name, ids in used.items():
+                self.reinforce(ids, namespace=name, now=moment)
+        return replace(context, query=query)
 
-    def _archival(self, text: str, slots: int, where: Where | None, settings: dict[str, Any]) -> _List[Memory]:
-        if slots == 0:
-            return []
-        alive = {"or": [{"expires_at": None}, {"expires_at": {"gt": settings["now"]}}]}
-        kind: dict[str, Any] = {"and": [{"kind": "archival"}, alive, *([] if where is None else [where])]}
-        nearest = self.search(text, k=slots, where=kind, **settings).memories
-        latest = self.list(namespace=settings["namespace"], where=kind, order="newest", limit=slots)
-        in_turn = [memory for pair in zip(nearest, latest, strict=False) for memory in pair]
-        chosen = {memory.id: memory for memory in [*in_turn, *nearest, *latest]}
-        return list(chosen.values())[:slots]
+    def _related(self) -> Related | None:
+        """How much two texts have to do with each other, by the token table, or by an embedder that has none."""
+        source = self._store.table or self._store.embedder
+        if source is None:
+            return None
+        if self._relatedness is None or self._relatedness[0] is not source:
+            self._relatedness = source, relatedness_of(source)
+        return self._relatedness[1]
 
     # ----------------------------------------------------------------------------------------------- upkeep
 
@@ -550,10 +952,25 @@ class Engine:
         self._store.settle_indexes()
         self._store.ledger.checkpoint()
 
-    def compact(self, *, now: TimeLike | None = None) -> int:
-        """Remove expired memories and give free space back; return how many were removed."""
+    def compact(self, *, now: TimeLike | None = None, dry_run: bool = False) -> int:
+        """Remove expired memories and what the engine's retention lets go of (`retain`); give free space back.
+
+        An expired fact takes those along that it superseded: they would be recalled again. What is removed is out of
+        the ledger's pages too, but its vectors stay in an index on disk until that is built anew; `erase` leaves
+        nothing.
+
+        Args:
+            now: the moment that expiry and ages count from; the present when left out.
+            dry_run: only count.
+
+        Returns:
+            int: how many (would) go.
+        """
+        if dry_run:
+            self._store.check_usable()
+            return len(leaving(self._store.ledger, self.retention, self.config, _seconds(now)))
         self._store.check_writable("compact")
-        return self._store.compact(_seconds(now))
+        return self._store.compact(_seconds(now), self.retention, self.config)
 
     def reindex(
         self, embedder: Embedder | str | None = None, *, progress: Callable[[int, int], None] | None = None
@@ -579,7 +996,7 @@ class Engine:
                 chosen = load_embedder(embedder, device=self._store.device)
             except ModelFilesError as error:
                 raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
-            companion = companion or _companion(chosen)
+            companion = companion or companion_of(chosen)
         else:
             chosen = self._store.embedder if embedder is None else embedder
         if chosen is None:
@@ -588,7 +1005,7 @@ class Engine:
             raise TypeError(
                 f"embedder must be a name or an object with name, dim, embed and embed_query, got {chosen!r:.80}"
             )
-        _check_embedder(chosen)
+        check_embedder(chosen)
         table = chosen if isinstance(chosen, TokenTable) else companion
         if not self._store.reindexing.acquire(blocking=False):
             raise StoreError("a reindex of this store is running in another thread; wait for it to end")
@@ -648,6 +1065,7 @@ class Engine:
             "disk_bytes": sum(path.stat().st_size for path in files),
             "loaded_namespaces": loaded,
             "loaded_bytes": loaded_bytes,
+            "erasing": bool(store.ledger.being_erased()),
             "index_error": None if store.keeper.last_error is None else str(store.keeper.last_error),
         }
 
@@ -676,6 +1094,10 @@ class Engine:
         """`add_many`, without blocking the event loop."""
         return await asyncio.to_thread(self.add_many, memories, **settings)
 
+    async def aadd_messages(self, messages: Iterable[Any], **settings: Any) -> _List[str]:
+        """`add_messages`, without blocking the event loop."""
+        return await asyncio.to_thread(self.add_messages, messages, **settings)
+
     async def asearch(self, query: str, **settings: Any) -> Hits:
         """`search`, without blocking the event loop."""
         return await asyncio.to_thread(self.search, query, **settings)
@@ -685,12 +1107,27 @@ class Engine:
         return await asyncio.to_thread(self.build_context, messages, **settings)
 
 
-def _in_namespace(namespace: str | None, where: Where | None) -> Condition:
+def _in_namespace(namespace: str, where: Where | None) -> Condition:
     condition = compile_where(where)
-    if namespace is None:
-        return condition
-    checked_name(namespace, "namespace")
     return Condition(f"n.name = ? AND ({condition.sql})", (namespace, *condition.parameters))
+
+
+def _in_namespaces(namespace: NamespaceLike | None, where: Where | None) -> Condition:
+    if namespace is None:
+        return compile_where(where)
+    asked = checked_namespaces(namespace)
+    only = only_name(asked)
+    if only is not None:
+        return _in_namespace(only, where)
+    chosen, condition = condition_in(asked), compile_where(where)
+    return Condition(f"{chosen.sql} AND ({condition.sql})", (*chosen.parameters, *condition.parameters))
+
+
+def _checked_ids(ids: object, call: str) -> dict[str, None]:
+    """Distinct ids, in order."""
+    if not isinstance(ids, Iterable):
+        raise TypeError(f"{call} takes an id or a list of ids, got {type(ids).__name__}")
+    return dict.fromkeys(checked_name(memory_id, "id") for memory_id in ([ids] if isinstance(ids, str) else ids))
 
 
 def _umask() -> int:
@@ -706,6 +1143,12 @@ def _checked_count(value: object, what: str) -> int:
     if value < 0:
         raise ValueError(f"{what} is {value}; it must be at least 0")
     return int(value)
+
+
+def _fact_query(namespace: str, as_of: TimeLike | None, now: TimeLike | None, *, history: bool = False) -> FactQuery:
+    as_of_s = None if as_of is None else to_seconds(to_datetime(as_of, "as_of"))
+    now_s = as_of_s if as_of_s is not None and now is None else _seconds(now)
+    return FactQuery(checked_name(namespace, "namespace"), now_s, as_of_s, history)
 
 
 def _checked_query(query: Any) -> str:

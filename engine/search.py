@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,23 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.analysis import as_vector, spoken
+from jiyi.around import Around, turns_around, views_of
 from jiyi.candidates import Candidates, Floats, Ints, Query
 from jiyi.config import SearchConfig
-from jiyi.filters import Where, compile_where
+from jiyi.facts import graph_of
+from jiyi.filters import Filter, Where, parse_where
 from jiyi.hits import Hits
 from jiyi.kernels.bm25 import idf
 from jiyi.kernels.topk import unit_rows
-from jiyi.ledger import LABEL_BITS, LABEL_MASK, key_range
+from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
 from jiyi.models.registry import load_cross_encoder
 from jiyi.partition import Partition, View
 from jiyi.pipeline.diversify import diversify
+from jiyi.pipeline.follow import follow
 from jiyi.pipeline.fuse import fuse
 from jiyi.pipeline.pool import recall
 from jiyi.pipeline.recency import recency
 from jiyi.pipeline.rerank import Request, Rerank, answer, answer_together, rerank
+from jiyi.pipeline.several import Asked, Counts, Home, Recalled, Seen, Spaces, counted, recall_several
+from jiyi.query_record import asked_of
+from jiyi.spaces import Namespaces, names_in, only_name
 from jiyi.store import EXTERNAL, Store
 from jiyi.terms import QueryTerms, query_terms, text_terms
 
@@ -61,13 +67,16 @@ class _Clock:
 class Settings:
     """What a search is asked, beside its text. Checked already."""
 
-    namespace: str
+    namespace: Namespaces
     k: int
     where: Where | None
     now_s: float
+    as_of_s: float | None
     query_vector: NDArray[np.float32] | None
     budget_ms: float | None
     config: SearchConfig
+    neighbors: int = 0
+    """How many turns on each side of a hit come with it."""
 
 
 def search(store: Store, text: str, settings: Settings) -> Hits:
@@ -115,37 +124,61 @@ _Steps = Generator[Request, Any, Hits]
 def _steps(store: Store, text: str, settings: Settings) -> _Steps:
     """Answer a query, handing out what is to be scored by models."""
     clock = _Clock()
-    namespace, k, config = settings.namespace, settings.k, settings.config
-    condition = None if settings.where is None else compile_where(settings.where)
-    partition = store.partition(namespace)
+    k, config = settings.k, settings.config
+    where = None if settings.where is None else parse_where(settings.where)
+    only = only_name(settings.namespace)
+    names = names_in(store.ledger, settings.namespace) if only is None else [only]
+    partition = store.partition(names[0]) if len(names) == 1 else None
     scorers, failed = _scorers(config, store)
-    if partition is None or k == 0:
+    if k == 0 or (partition is None and len(names) < 2):
         clock.lap("recall")
-        return Hits(None, Candidates(np.empty(0, dtype=np.int64)), (), (), {}, clock.total(), text)
-    terms = query_terms(text)
+        asked = asked_of(store, settings, dict.fromkeys(names, 0 if partition is None else partition.view.sequence))
+        return Hits(None, Candidates(np.empty(0, dtype=np.int64)), (), (), {}, clock.total(), text, asked)
+    terms = query_terms(text, settings.now_s)
     for attempt in range(_ATTEMPTS):
-        view = partition.view
-        keys = None
-        if condition is not None:
-            first, last = key_range(partition.namespace)
-            keys = store.ledger.select_keys(
-                f"m.key BETWEEN ? AND ? AND ({condition.sql})", (first, last, *condition.parameters)
-            )
-        query, degraded = _query(store, view, text, terms, k, settings.now_s, settings.query_vector, config, keys)
-        clock.lap("query")
-        found = _Fetched(store, partition, namespace)
-        candidates = yield from _stages(store, partition, query, [*degraded, *failed], scorers, found, clock)
-        positions = candidates.order[:k].tolist()
+        if partition is not None:
+            seen = _seen(store, names[0], partition, settings, where)
+            query, degraded, candidates = _recalled(store, seen, text, terms, settings, clock)
+            generation = {names[0]: query.view.sequence}
+            found = _Fetched(store, (seen.partition.namespace, names[0]))
+        else:
+            recalled, degraded = _recalled_over(store, names, text, terms, settings, where, clock)
+            query, candidates = recalled.query, recalled.candidates
+            generation = {**dict.fromkeys(names, 0), **recalled.generation}
+            found = _Fetched(store, recalled.homes)
+        clock.lap("recall")
+        candidates = yield from _stages(candidates, query, [*degraded, *failed], scorers, found, clock)
+        view, positions = query.view, candidates.order[:k].tolist()
         labels = [int(view.labels[candidates.rows[position]]) for position in positions]
         found.fetch(labels)
         if all(label in found.memories for label in labels) or attempt == _ATTEMPTS - 1:
             break
         store.wait_for_writer()  # one is committed and not shown yet; its view comes with it
+        if partition is not None:  # compacting unloads them, and what happens since is shown in those loaded anew
+            partition = store.partition(names[0]) or partition
     kept = [(position, label) for position, label in zip(positions, labels, strict=True) if label in found.memories]
     memories = [found.memories[label] for _, label in kept]
     ids = {position: found.memories[label].id for position, label in kept}
+    if candidates.leads is not None:
+        lenders = {int(lender) for lender in candidates.led_by[[position for position, _ in kept]] if lender >= 0}
+        by_label = {int(view.labels[candidates.rows[lender]]): lender for lender in sorted(lenders)}
+        found.fetch(list(by_label))
+        ids |= {by_label[label]: found.memories[label].id for label in by_label if label in found.memories}
+    around: list[Around] = []
+    if settings.neighbors:
+        homes = [(found.home(label), label) for _, label in kept]
+        around = _around(store, homes, view if partition is not None else None, settings)
     clock.lap("fetch")
-    return Hits(query, candidates, memories, [position for position, _ in kept], ids, clock.total(), text)
+    asked = asked_of(store, settings, generation)
+    positions = [position for position, _ in kept]
+    return Hits(query, candidates, memories, positions, ids, clock.total(), text, asked, around)
+
+
+def _around(store: Store, hits: Sequence[tuple[Home, int]], only: View | None, settings: Settings) -> list[Around]:
+    """The turns around hits. Over several namespaces what was searched is not at hand any more: they are as by now."""
+
+    view_of = views_of(store, settings.as_of_s) if only is None else lambda _: only
+    return turns_around(store, hits, view_of, count=settings.neighbors, now_s=settings.now_s)
 
 
 def _scorers(config: SearchConfig, store: Store) -> tuple[list[str | CrossEncoder], list[tuple[str, str]]]:
@@ -172,22 +205,87 @@ def _scorers(config: SearchConfig, store: Store) -> tuple[list[str | CrossEncode
 class _Fetched:
     """Memories read from the ledger, each once."""
 
-    def __init__(self, store: Store, partition: Partition, namespace: str) -> None:
+    def __init__(self, store: Store, homes: Mapping[int, Home] | Home) -> None:
         self._store = store
-        self._namespace = namespace
-        self._base = partition.namespace << LABEL_BITS
+        self._homes = homes
         self.memories: dict[int, Memory] = {}
 
+    def home(self, label: int) -> Home:
+        return self._homes if isinstance(self._homes, tuple) else self._homes[label]
+
     def fetch(self, labels: Sequence[int]) -> None:
-        missing = [self._base | label for label in labels if label not in self.memories]
-        if missing:
-            for key, memory in self._store.ledger.memories(missing, self._namespace).items():
+        missing: dict[str, list[int]] = {}
+        for label in labels:
+            if label not in self.memories:
+                number, name = self.home(label)
+                missing.setdefault(name, []).append(number << LABEL_BITS | label)
+        for name, keys in missing.items():
+            for key, memory in self._store.ledger.memories(keys, name).items():
                 self.memories[key & LABEL_MASK] = memory
 
 
-def _stages(
+def _seen(store: Store, namespace: str, partition: Partition, settings: Settings, where: Filter | None) -> Seen:
+    """A namespace as a search sees it."""
+    view, passing = partition.view, None
+    if where is not None:
+        filtered = store.filtered(namespace, where)
+        if filtered is None:  # its last memory has just gone
+            passing = np.zeros(view.n, dtype=np.uint8)
+        else:
+            partition, view, passing = filtered
+    if settings.as_of_s is not None:
+        view = view.as_of(settings.as_of_s)
+    eligible = view.recallable(settings.now_s)
+    return Seen(partition, view, eligible if passing is None else eligible & passing)
+
+
+def _recalled(
+    store: Store, seen: Seen, text: str, terms: QueryTerms, settings: Settings, clock: _Clock
+) -> tuple[Query, list[tuple[str, str]], Candidates]:
+    """The candidates of one namespace."""
+    partition = seen.partition
+    query, degraded = _query(store, seen.view, text, terms, settings, seen.eligible)
+    clock.lap("query")
+    facts = graph_of(store, partition) if settings.config.fact_hops and seen.view.facts is not None else None
+    return query, degraded, recall(query, store.indexes(partition), store.index_config, _table(store), facts)
+
+
+def _recalled_over(
     store: Store,
-    partition: Partition,
+    names: Sequence[str],
+    text: str,
+    terms: QueryTerms,
+    settings: Settings,
+    where: Filter | None,
+    clock: _Clock,
+) -> tuple[Recalled, list[tuple[str, str]]]:
+    """The candidates of several namespaces, as of one that holds what they hold."""
+
+    def see(name: str) -> Seen | None:
+        partition = store.partition(name)
+        return None if partition is None else _seen(store, name, partition, settings, where)
+
+    spaces = Spaces(names, see, store.size_of, store.budget_bytes)
+    counts = counted(spaces, _counted_terms(store, text, terms), _token_rows(store, terms))
+    tokens, token_weights, vector, degraded = _lookup(store, counts, text, terms, settings)
+    asked = Asked.over(counts, text, terms, settings.k, settings.now_s, settings.config, vector, tokens, token_weights)
+    clock.lap("query")
+    recalled = recall_several(
+        spaces, asked, store.indexes, lambda partition: graph_of(store, partition), store.index_config, _table(store)
+    )
+    return recalled, degraded
+
+
+def _counted_terms(store: Store, text: str, terms: QueryTerms) -> NDArray[np.uint64]:
+    """The terms of a query, ascending, and every other that `_without_frequent_words` asks for."""
+    if isinstance(store.embedder, TokenTable | None):
+        return terms.terms
+    words = [term for word in text.split() for term in text_terms(word)]
+    return np.union1d(terms.terms, np.array(words, dtype=np.uint64))
+
+
+def _stages(
+    candidates: Candidates,
     query: Query,
     degraded: Sequence[tuple[str, str]],
     scorers: Sequence[str | CrossEncoder],
@@ -199,11 +297,9 @@ def _stages(
         found.fetch(labels)
         return [spoken(found.memories[label]) if label in found.memories else "" for label in labels]
 
-    candidates = recall(query, store.indexes(partition), store.index_config, _table(store))
     for leg, reason in degraded:
         candidates = candidates.with_degraded(leg, reason)
-    clock.lap("recall")
-    candidates = fuse(candidates, query)
+    candidates = follow(fuse(candidates, query), query)
     clock.lap("fuse")
     candidates = recency(candidates, query)
     clock.lap("recency")
@@ -224,24 +320,44 @@ def _query(
     view: View,
     text: str,
     terms: QueryTerms,
-    k: int,
-    now_s: float,
-    query_vector: NDArray[np.float32] | None,
-    config: SearchConfig,
-    keys: list[int] | None,
+    settings: Settings,
+    eligible: NDArray[np.uint8],
 ) -> tuple[Query, list[tuple[str, str]]]:
-    """Look the query up in a view: ids and weights of its terms and tokens, its vector, the rows it may return."""
-    eligible = view.live
-    if keys is not None:
-        allowed = np.zeros(view.n, dtype=np.uint8)
-        allowed[view.rows_of_labels(np.array(keys, dtype=np.int64) & LABEL_MASK)] = 1
-        eligible = allowed
-    if view.expiring:
-        eligible = eligible & (view.expires_s > now_s)
+    """Look the query up in a view: ids and weights of its terms and tokens, its vector."""
     term_ids = view.term_ids_of(terms.terms)
-    term_weights = idf(view.document_frequencies(term_ids), view.n_live)
+    counts = view.document_frequencies(term_ids)
+    speaker_ids = view.term_ids_of(terms.speakers) if settings.config.speaker_bonus else term_ids[:0]
+    if not counts.all():  # terms of memories that are gone, or not yet there
+        term_ids, counts = term_ids[counts > 0], counts[counts > 0]
+        speaker_ids = speaker_ids[np.isin(speaker_ids, term_ids)]
+    term_weights = idf(counts, view.n_live)
+    tokens, token_weights, vector, degraded = _lookup(store, view, text, terms, settings)
+    query = Query(
+        text=text,
+        k=settings.k,
+        now_s=settings.now_s,
+        config=settings.config,
+        view=view,
+        terms=terms,
+        term_ids=term_ids,
+        term_weights=term_weights,
+        average_length=view.average_length,
+        speaker_ids=speaker_ids,
+        vector=vector,
+        tokens=tokens,
+        token_weights=token_weights,
+        eligible=eligible,
+        n_eligible=int(np.count_nonzero(eligible)),
+    )
+    return query, degraded
+
+
+def _lookup(
+    store: Store, view: View | Counts, text: str, terms: QueryTerms, settings: Settings
+) -> tuple[NDArray[np.uint32], Floats, NDArray[np.float32] | None, list[tuple[str, str]]]:
+    """The query's tokens with their weights and its vector, by the statistics of a view (or of several together)."""
     tokens, token_weights = _tokens(store, view, terms)
-    vector, degraded = _vector(store, view, text, tokens, token_weights, query_vector, config)
+    vector, degraded = _vector(store, view, text, tokens, token_weights, settings.query_vector, settings.config)
     if view.n_unembedded and vector is not None:
         degraded.append(
             (
@@ -254,38 +370,30 @@ def _query(
     if len(tokens) > _MOST_QUERY_TOKENS:
         kept = np.sort(np.argsort(-token_weights, kind="stable")[:_MOST_QUERY_TOKENS])
         tokens, token_weights = tokens[kept], token_weights[kept]
-    query = Query(
-        text=text,
-        k=k,
-        now_s=now_s,
-        config=config,
-        view=view,
-        terms=terms,
-        term_ids=term_ids,
-        term_weights=term_weights,
-        vector=vector,
-        tokens=tokens,
-        token_weights=token_weights,
-        eligible=eligible,
-        n_eligible=int(np.count_nonzero(eligible)),
-    )
-    return query, degraded
+    return tokens, token_weights, vector, degraded
 
 
-def _tokens(store: Store, view: View, terms: QueryTerms) -> tuple[NDArray[np.uint32], Floats]:
-    """The query's distinct rows of the token table, weighted by its fixed weight and its idf in the namespace."""
+def _token_rows(store: Store, terms: QueryTerms) -> NDArray[np.uint32]:
+    """The query's distinct rows of the token table, ascending."""
     table = _table(store)
     if table is None:
-        return np.empty(0, dtype=np.uint32), np.empty(0)
+        return np.empty(0, dtype=np.uint32)
     _, rows = table.token_rows([terms.content])
-    tokens = np.array(sorted(set(rows.tolist())), dtype=np.uint32)
+    return np.array(sorted(set(rows.tolist())), dtype=np.uint32)
+
+
+def _tokens(store: Store, view: View | Counts, terms: QueryTerms) -> tuple[NDArray[np.uint32], Floats]:
+    """The query's distinct rows of the token table, weighted by its fixed weight and its idf in the namespace."""
+    table, tokens = _table(store), _token_rows(store, terms)
+    if table is None:
+        return tokens, np.empty(0)
     counts = np.minimum(view.token_frequencies(tokens), view.n_live)
     return tokens, idf(counts, view.n_live) * table.weights[tokens]
 
 
 def _vector(
     store: Store,
-    view: View,
+    view: View | Counts,
     text: str,
     tokens: NDArray[np.uint32],
     token_weights: Floats,
@@ -297,7 +405,7 @@ def _vector(
     if query_vector is not None:
         unit, nonzero = unit_rows(query_vector[np.newaxis])
         return (unit[0], []) if nonzero[0] else (None, [("dense", "the query vector is zero and has no direction")])
-    if view.vectors is None or not view.n:
+    if not view.embedded:
         return None, []
     if store.mismatch is not None:
         return None, [("dense", str(store.mismatch))]
@@ -322,7 +430,7 @@ def _vector(
 
 def _embedded(
     embedder: Embedder,
-    view: View,
+    view: View | Counts,
     text: str,
     tokens: NDArray[np.uint32],
     token_weights: Floats,
@@ -339,7 +447,7 @@ def _embedded(
     return unit[0] if nonzero[0] else None
 
 
-def _without_frequent_words(view: View, text: str, share: float) -> str:
+def _without_frequent_words(view: View | Counts, text: str, share: float) -> str:
     """The query without words that stand in more than a share of the memories; all of it if nothing else is left.
 
     In a conversation between two people nearly every turn and question names one of them, and a vector of a question

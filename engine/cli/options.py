@@ -15,6 +15,7 @@ import jiyi
 from jiyi.cli.errors import CommandError, UsageError
 from jiyi.config import PRESETS
 from jiyi.ledger import FILE_NAME
+from jiyi.spaces import checked_namespaces, only_name
 
 if TYPE_CHECKING:
     from jiyi.engine import Engine
@@ -45,6 +46,34 @@ def add_namespace(parser: argparse.ArgumentParser, default: str | None, what: st
     parser.add_argument("--namespace", metavar="NAME", default=default, help=what)
 
 
+def add_namespaces(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --namespace for a command that reads several; `namespaces_of` returns them."""
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        action="append",
+        help=f"{what}; may be given again; a prefix ends in *, and a name that does so in \\*",
+    )
+
+
+def namespaces_of(args: argparse.Namespace) -> str | list[str] | None:
+    """Return what --namespace says, as the engine takes it; None when it is not there."""
+    given: list[str] | None = args.namespace
+    return given[0] if given is not None and len(given) == 1 else given
+
+
+def searched_namespaces(args: argparse.Namespace) -> str | list[str]:
+    """Return what --namespace says, as the engine takes it; "default" when it is not there."""
+    given = namespaces_of(args)
+    return "default" if given is None else given
+
+
+def only_namespace(args: argparse.Namespace) -> str | None:
+    """Return the one namespace that --namespace names; None when it names several, a prefix or nothing."""
+    given = namespaces_of(args)
+    return None if given is None else only_name(checked_namespaces(given))
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
     """Add --where."""
     parser.add_argument(
@@ -68,7 +97,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="SETTING=VALUE",
         action="append",
         default=[],
-        type=_setting,
+        type=setting,
         dest="settings",
         help="one setting of the search, such as recency_weight=0 or diversity=none; may be given again",
     )
@@ -114,7 +143,8 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
+    """Return the name and value of SETTING=VALUE; a value is read as JSON, as a number, or as it stands."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} must be SETTING=VALUE, such as recency_weight=0")
@@ -142,18 +172,21 @@ def store_folder(args: argparse.Namespace) -> Path:
     return Path(given)
 
 
-def open_store(args: argparse.Namespace, *, embedder: str | None = None, write: bool = False) -> Engine:
+def open_store(
+    args: argparse.Namespace, *, embedder: str | None = None, write: bool = False, **settings: Any
+) -> Engine:
     """Open the store that must exist; by default only to read, so that it may be in use elsewhere.
 
     Args:
         args: with `store`.
         embedder: "none" or None for commands that need no vectors.
         write: take the store's lock.
+        **settings: more of `jiyi.open`.
     """
     folder = store_folder(args)
     if not (folder / FILE_NAME).exists():
         raise CommandError(f"there is no store in {folder}; `jiyi ingest FILE.jsonl --store {folder}` makes one")
-    return jiyi.open(folder, embedder=None if embedder == "none" else embedder, read_only=not write)
+    return jiyi.open(folder, embedder=None if embedder == "none" else embedder, read_only=not write, **settings)
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def test_damaged_weights_leave_what_needs_no_model(tmp_path: Path, monkeypatch: 
     def damaged(name: str, **_: object) -> Any:
         raise ModelFilesError(Path("codes.npy"), "is damaged")
 
-    monkeypatch.setattr("jiyi.engine.load_embedder", damaged)
+    monkeypatch.setattr("jiyi.opening.load_embedder", damaged)
     with jiyi.open(tmp_path / "store") as engine:
         hits = engine.search("redis")
         assert [hit.memory.text for hit in hits] == ["Redis cluster"]

@@ -1135,7 +1135,7 @@ def test_the_device_is_passed_to_models(ten: jiyi.Engine, folder: Path, monkeypa
 
         return load
 
-    monkeypatch.setattr("jiyi.engine.load_embedder", loader("engine", HashEmbedder(name="far")))
+    monkeypatch.setattr("jiyi.opening.load_embedder", loader("engine", HashEmbedder(name="far")))
     monkeypatch.setattr("jiyi.search.load_cross_encoder", loader("search", PairScorer(number, name="ranker")))
     with jiyi.open(folder, embedder="far", device="cuda:1") as engine:
         engine.add("tea")
@@ -1144,7 +1144,7 @@ def test_the_device_is_passed_to_models(ten: jiyi.Engine, folder: Path, monkeypa
     assert ("engine", "far", "cuda:1") in seen
     assert [call for call in seen if call[0] == "search"] == [("search", "ranker", "cuda:1")]  # kept
     seen.clear()
-    monkeypatch.setattr("jiyi.engine.load_embedder", loader("engine", HashTable()))
+    monkeypatch.setattr("jiyi.opening.load_embedder", loader("engine", HashTable()))
     monkeypatch.setattr("jiyi.store.load_embedder", loader("store", HashEmbedder(name="far")))
     with jiyi.open(folder, device="cpu") as engine:
         assert engine.search("tea").degraded == ()

@@ -305,7 +305,7 @@ def test_damage_to_what_ships_is_told_and_takes_no_other_model(
     weights = tmp_path / "weights"
     weights.mkdir()
     (weights / "manifest.json").write_text("{")
-    for module in ("jiyi.models.records", "jiyi.models.registry", "jiyi.models.static", "jiyi.engine"):
+    for module in ("jiyi.models.records", "jiyi.models.registry", "jiyi.models.static", "jiyi.embedders"):
         monkeypatch.setattr(f"{module}.SHIPPED_FOLDER", weights)
     install(cache, tiny, "bge-small-en-v1.5")
 

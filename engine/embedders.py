@@ -1,0 +1,44 @@
+"""Which embedder a store works with: what there is by default, what goes beside it, and whether one is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jiyi.config import TRANSFORMER_PRESETS
+from jiyi.models.files import ModelFilesError
+from jiyi.models.protocols import Embedder, TokenTable
+from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
+from jiyi.models.static import SHIPPED_FOLDER
+
+
+def default_embedder(preset: str | None) -> str | Path:
+    """The table that ships; for a preset that is made for a transformer's vectors the first of those installed."""
+    if preset in TRANSFORMER_PRESETS:
+        installed = available_embedders()
+        wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed]
+        if wanted:
+            return wanted[0]
+    return SHIPPED_FOLDER
+
+
+def companion_of(embedder: Embedder | None) -> TokenTable | None:
+    """The table that ships, for late interaction beside an embedder without one."""
+    if embedder is None or isinstance(embedder, TokenTable):
+        return None
+    try:
+        table = load_embedder(SHIPPED_FOLDER)
+    except ModelFilesError:
+        return None
+    return table if isinstance(table, TokenTable) else None
+
+
+def check_embedder(embedder: Embedder) -> None:
+    """Refuse what names itself by nothing, or makes vectors of no length."""
+    if not isinstance(embedder.name, str) or not embedder.name:
+        raise TypeError(
+            f"the embedder's name must be text, got {embedder.name!r:.80}; stores keep it to tell models apart"
+        )
+    if isinstance(embedder.dim, bool) or not isinstance(embedder.dim, int | np.integer) or embedder.dim < 1:
+        raise ValueError(f"the embedder's dim is {embedder.dim!r:.80}; it must be a whole number from 1")
