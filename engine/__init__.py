@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jiyi.query_record import QueryRecord
     from jiyi.replay import Replay
     from jiyi.retention import Retention
-    from jiyi.spaces import exact
+    from jiyi.spaces import exact_namespace
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ __all__ = [
     "StoreLockedError",
     "StoreVersionError",
     "build_query",
-    "exact",
+    "exact_namespace",
     "open",
     "warmup",
 ]
@@ -103,7 +103,7 @@ _HOMES: Final = {
     "Replay": "replay",
     "Retention": "retention",
     "build_query": "query",
-    "exact": "spaces",
+    "exact_namespace": "spaces",
     "warmup": "kernels.warmup",
 }
 

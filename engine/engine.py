@@ -735,7 +735,7 @@ class Engine:
                 name begins with "org/team/"), also in a list. The answer is that of one namespace which holds all of
                 them: words are as rare as they are in all together. Only sessions, and facts that supersede or lead
                 to each other, stay within their own. Names of nothing are passed over. A name that itself ends in
-                "*" is given as `jiyi.exact(name)` gives it; do that with every name that a stranger chose.
+                "*" is given as `jiyi.exact_namespace(name)` gives it; do that with every name that a stranger chose.
             k: how many, from 0.
             where: only memories that this filter holds for (`filters.compile_where`).
             now: the moment that recency and expiry count from; give it to replay an answer. `as_of` when left out, or

@@ -260,7 +260,27 @@ def _recalled_over(
     clock: _Clock,
 ) -> tuple[Recalled, list[tuple[str, str]]]:
     """The candidates of several namespaces, as of one that holds what they hold."""
+    while True:
+        version = store.vectors_version
+        try:
+            recalled = _recalled_once(store, names, text, terms, settings, where, clock)
+        except ValueError:  # vectors of different lengths
+            if store.vectors_version == version:
+                raise
+        if store.vectors_version == version:
+            return recalled
+        # A reindex ended while namespaces were looked at, one after the other: some had the vectors of another model.
 
+
+def _recalled_once(
+    store: Store,
+    names: Sequence[str],
+    text: str,
+    terms: QueryTerms,
+    settings: Settings,
+    where: Filter | None,
+    clock: _Clock,
+) -> tuple[Recalled, list[tuple[str, str]]]:
     def see(name: str) -> Seen | None:
         partition = store.partition(name)
         return None if partition is None else _seen(store, name, partition, settings, where)

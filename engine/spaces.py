@@ -1,8 +1,8 @@
 """Which namespaces a reading call means: one, several by name, or all whose names begin alike.
 
 A name that ends in `*` stands for every namespace whose name begins with what is before it; `*` alone for all. The
-namespace that is itself called `a*` is written `a\\*`, which `exact` does for any name. Nothing else in a name has a
-meaning: no other wildcards, no case folding, no separator.
+namespace that is itself called `a*` is written `a\\*`, which `exact_namespace` does for any name. Nothing else in a
+name has a meaning: no other wildcards, no case folding, no separator.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _STAR: Final = "*"
 _ESCAPE: Final = "\\"
 
 
-def exact(name: str) -> str:
+def exact_namespace(name: str) -> str:
     """Return what names this very namespace in a call that also takes prefixes.
 
     For names that come from outside: a user who calls himself "*" is then no more than that.
 
-    >>> exact("ana"), exact("a*")
+    >>> exact_namespace("ana"), exact_namespace("a*")
     ('ana', 'a\\\\*')
 
     Raises:

@@ -21,7 +21,7 @@ from jiyi.cli.options import (
 )
 from jiyi.cli.output import memory_line, print_line
 from jiyi.progress import Progress
-from jiyi.spaces import exact
+from jiyi.spaces import exact_namespace
 from jiyi.terminal import counted
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _export(args: argparse.Namespace) -> int:
 def _in_turn(engine: Engine, namespace: str | list[str] | None, where: dict[str, Any] | None) -> Iterator[Memory]:
     """Memories of one namespace after the other, so that no more than one namespace is in memory."""
     for name in engine.namespaces(namespace):
-        yield from engine.list(namespace=exact(name), where=where)
+        yield from engine.list(namespace=exact_namespace(name), where=where)
 
 
 def _delete(args: argparse.Namespace) -> int:

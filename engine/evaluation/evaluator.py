@@ -25,7 +25,7 @@ from jiyi.evaluation.configuration import Configuration, configured
 from jiyi.evaluation.scoring import score
 from jiyi.evaluation.sets import EvalSet
 from jiyi.models.protocols import Embedder
-from jiyi.spaces import exact
+from jiyi.spaces import exact_namespace
 from jiyi.timestamps import TimeLike, to_datetime
 
 #: Is told what is done ("memories", "questions", "questions: <configuration>"), how many are, and of how many.
@@ -162,7 +162,7 @@ class Evaluator:
             moment = self._newest.get(question.namespace) if self._now is None else self._now
             started = time.perf_counter()
             hits = self._search(
-                store.engine, configuration, question.query, namespace=exact(question.namespace), now=moment
+                store.engine, configuration, question.query, namespace=exact_namespace(question.namespace), now=moment
             )
             latencies_s.append(time.perf_counter() - started)
             ranked[question.qid] = hits.ids
@@ -235,7 +235,7 @@ class Evaluator:
         plain = replace(configuration, config=replace(configuration.config, rerank=()))
         asked = {question.namespace: question.query for question in reversed(self._set.questions)}
         for namespace, query in asked.items():
-            self._search(engine, plain, query, namespace=exact(namespace))
+            self._search(engine, plain, query, namespace=exact_namespace(namespace))
 
 
 def _identity(scorer: object) -> object:

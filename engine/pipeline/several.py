@@ -31,7 +31,6 @@ from jiyi.terms import QueryTerms
 # Slices of namespaces whose memories have been outdone are let go when rows of so many pools are held.
 _MOST_POOLS = 16
 
-
 Home = tuple[int, str]
 """A namespace, by number and name."""
 
@@ -104,8 +103,9 @@ class Counts:
     def term_ids_of(self, terms: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Return the places, ascending, of those terms that some live memory holds."""
         places = np.searchsorted(self.terms, terms)
-        places = places[places < len(self.terms)]
-        places = places[np.isin(self.terms[places], terms)]
+        counted_here = places < len(self.terms)
+        counted_here[counted_here] = self.terms[places[counted_here]] == terms[counted_here]
+        places = places[counted_here]
         return places[self._frequencies[places] > 0].astype(np.uint32)
 
     def document_frequencies(self, term_ids: NDArray[np.uint32]) -> NDArray[np.int64]:

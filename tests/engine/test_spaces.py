@@ -37,7 +37,7 @@ def test_exact_names_that_namespace_and_no_other(name: str) -> None:
         engine.add("hiking", namespace=name, id="own")
         for other in ("a", "ab", "org/team/x", "a*c", "小明明", "\\", "a\\b", "\u200bz", "***"):
             engine.add("hiking", namespace=other)
-        asked = jiyi.exact(name)
+        asked = jiyi.exact_namespace(name)
         assert only_name(asked) == name
         for given in (asked, [asked], (asked, asked)):
             assert engine.search("hiking", namespace=given, k=50).ids == ["own"]
@@ -261,9 +261,9 @@ class Twins:
 
     def compare(self) -> None:
         text, settings = self.question()
-        asked = self.rng.choice((self.names, tuple(map(jiyi.exact, reversed(self.names))), "*"))
+        asked = self.rng.choice((self.names, tuple(map(jiyi.exact_namespace, reversed(self.names))), "*"))
         if isinstance(asked, list):
-            asked = [jiyi.exact(name) for name in asked]
+            asked = [jiyi.exact_namespace(name) for name in asked]
         several = self.split.search(text, namespace=asked, **settings)
         one = self.merged.search(text, **settings)
         assert several.ids == one.ids, (text, settings)
@@ -423,7 +423,7 @@ def test_a_context_takes_its_slots_from_all(engine: jiyi.Engine) -> None:
 def test_what_has_a_record_can_be_replayed(engine: jiyi.Engine) -> None:
     engine.add("hiking", namespace="a*", id="x", timestamp=NOW)
     engine.add("hiking 徒步", namespace="b", id="y", timestamp=NOW)
-    hits = engine.search("hiking", namespace=["b", jiyi.exact("a*")], now=NOW)
+    hits = engine.search("hiking", namespace=["b", jiyi.exact_namespace("a*")], now=NOW)
     record = type(hits.query_record).from_json(hits.query_record.to_json())
     assert record.namespace == ("b", "a\\*")
     assert set(record.generation) == {"a*", "b"}
@@ -486,6 +486,30 @@ def test_searches_answer_while_others_write(tmp_path: Path, memory_budget_mb: fl
         stored = {(memory.namespace, memory.id) for memory in engine.list(namespace=names)}
         hits = engine.search("徒步 hiking", namespace=names, k=100, now=NOW)
         assert {(hit.memory.namespace, hit.memory.id) for hit in hits} == stored
+
+
+@pytest.mark.parametrize("memory_budget_mb", [1024, 0.02])
+def test_a_reindex_on_the_way_starts_the_search_again(memory_budget_mb: float) -> None:
+    class Reindexing(HashEmbedder):
+        """Puts another model in its place while a query is embedded."""
+
+        engine: jiyi.Engine | None = None
+
+        def embed_query(self, text: str) -> Any:
+            if (engine := self.engine) is not None:
+                self.engine = None
+                engine.reindex(HashEmbedder(16, "other"))
+            return super().embed_query(text)
+
+    embedder = Reindexing()
+    with jiyi.open(embedder=embedder, memory_budget_mb=memory_budget_mb) as engine:
+        for i in range(40):
+            engine.add(f"hiking 徒步 {WORDS['en'][i % 15]}", namespace=f"n{i % 8}", id=f"{i}", timestamp=NOW)
+        embedder.engine = engine
+        hits = engine.search("hiking piano", namespace="*", now=NOW)
+        assert hits.query_record.vectors == "other"
+        again = engine.search("hiking piano", namespace="*", now=NOW)
+    assert (hits.ids, hits.scores) == (again.ids, again.scores)
 
 
 def test_nothing_stored_anywhere_is_an_empty_answer(engine: jiyi.Engine) -> None:
