@@ -91,11 +91,6 @@ class Aging:
             raise ValueError(f"curve is {self.curve!r:.80}; it must be one of {allowed}")
 
 
-# Facts change in months: of 40 facts told twice in plain sentences, the newer one stood above the older for 85 % of the
-# questions in the present tense, and for 70 % (English) and 65 % (Chinese) with seven days (benches/changing_facts.py).
-_MONTHS: Final = Aging(half_life_s=90 * 86400.0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConfig:
     """Every setting of a search. All can be given to `search` by name.
@@ -123,8 +118,8 @@ class SearchConfig:
     Recency
         blended = relevance·(1 − recency_weight) + recency·recency_weight. recency_curve: "exponential" |
         "linear" | "logarithmic", each ½ at half_life_s seconds. Kinds in ageless_kinds always have recency 1.
-        aging: by kind, an `Aging` (or a mapping of its fields) that goes before these, ageless_kinds included; 90 days
-        for semantic memories, {} for none.
+        aging: by kind, an `Aging` (or a mapping of its fields) that goes before these, ageless_kinds included. Facts
+        change in months: {"semantic": {"half_life_s": 90 * 86400}} tells new ones from old better (docs/quality.md).
         reinforcement: "none"; "last_use": a memory that was used ages from its last use; "half_life": its half-life is
         (1 + reinforcement_growth · uses) times as long.
     Outcomes
@@ -161,7 +156,7 @@ class SearchConfig:
     recency_curve: Curve = "exponential"
     half_life_s: float = 7 * 86400.0
     ageless_kinds: tuple[str, ...] = ("archival", "procedural")
-    aging: Mapping[str, Aging] = field(default_factory=lambda: {"semantic": _MONTHS}, hash=False)
+    aging: Mapping[str, Aging] = field(default_factory=dict, hash=False)
     reinforcement: Reinforcement = "none"
     reinforcement_growth: float = 1.0
     outcome_weight: float = 0.1

@@ -26,11 +26,8 @@ def kinds(engine: jiyi.Engine) -> jiyi.Engine:
     return engine
 
 
-def test_by_default_facts_age_in_months_and_what_somebody_is_and_how_to_do_things_do_not(kinds: jiyi.Engine) -> None:
-    months = 2 ** (-14 / 90)
-    assert recencies(kinds) == {"episodic": 0.25, "semantic": months, "archival": 1.0, "procedural": 1.0}
-    assert recencies(kinds, aging={})["semantic"] == 0.25
-    assert recencies(kinds, half_life_s=14 * DAY_S)["semantic"] == months
+def test_by_default_what_somebody_is_and_how_to_do_things_do_not_age(kinds: jiyi.Engine) -> None:
+    assert recencies(kinds) == {"episodic": 0.25, "semantic": 0.25, "archival": 1.0, "procedural": 1.0}
 
 
 def test_each_kind_has_its_own(kinds: jiyi.Engine) -> None:
