@@ -100,7 +100,7 @@ _WITH_DIGITS: Final = _patterns(
     r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:年|(?![\d\w]))",
 )
 # What every date holds. Most texts hold none of it, and the patterns need not look.
-_DIGIT: Final = re.compile(r"\d")
+_YEAR_OR_MONTH: Final = re.compile(r"(?:19|20)\d\d|\d月")
 _MONTH_STARTS: Final = tuple(sorted({name[:3] for name in _MONTHS}))
 _ANY_RELATIVE: Final = re.compile(
     r"[天日周年月]|星期|礼拜|昨晚|\b(?:yesterday|tomorrow|today|ago|last|this|past|previous|on)\b"
@@ -174,7 +174,7 @@ def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
         if start in folded:
             absolute = _WITH_MONTH
             break
-    if _DIGIT.search(folded) is not None:
+    if _YEAR_OR_MONTH.search(folded) is not None:
         absolute += _WITH_DIGITS
     relative = now is not None and _ANY_RELATIVE.search(folded) is not None
     if not absolute and not relative:
