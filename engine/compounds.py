@@ -54,6 +54,9 @@ _RUN: Final = re.compile(
 )
 _PART: Final = re.compile(r"[/@?&=\\:]+")
 _INNER: Final = re.compile(r"[._+~%#-]")
+# "Node.js", "GPT-4o", "138-0013-8000": not a version, nor the name of a file or an address.
+_TOGETHER: Final = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+")
+_PUNCTUATION: Final = re.compile(r"[.-]")
 _CAMEL: Final = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]*(?:[a-z0-9][A-Z]|[A-Z]{2}[a-z])[A-Za-z0-9]*")
 _HUMP: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # What any of it holds. Most texts hold none, and the patterns need not look. Each starts with what is rare.
@@ -72,13 +75,13 @@ class Compounds(NamedTuple):
     numbers: tuple[str, ...] = ()
     wholes: tuple[str, ...] = ()
     """Identifiers, addresses and paths, and the parts of those that are such themselves."""
-    humps: tuple[str, ...] = ()
-    """The words of identifiers that are written with capitals inside."""
+    words: tuple[str, ...] = ()
+    """The words of identifiers with capitals inside, and those that are hyphenated or dotted, written together."""
 
     @property
     def more(self) -> bool:
         """Whether there is anything but the rest."""
-        return bool(self.numbers or self.wholes or self.humps)
+        return bool(self.numbers or self.wholes or self.words)
 
 
 def compounds(text: str, folded: str) -> Compounds:
@@ -88,9 +91,9 @@ def compounds(text: str, folded: str) -> Compounds:
         text: as it was written, for its capitals.
         folded: the same, see `text.fold`.
     """
-    humps: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     if _ANY_HUMP.search(text) is not None:
-        humps = tuple(
+        words = tuple(
             part.lower()
             for match in _CAMEL.finditer(text)
             if match.group().lower() not in _JOINED
@@ -98,12 +101,14 @@ def compounds(text: str, folded: str) -> Compounds:
             if len(part) > 1
         )
     if _ANY_INNER.search(folded) is None:
-        return Compounds(folded, humps=humps)
+        return Compounds(folded, words=words)
     wholes: list[str] = []
     for match in _RUN.finditer(folded):
         run = match.group()
         if len(run) <= _LONGEST:
             wholes.append(run)
+            if _TOGETHER.fullmatch(run):
+                words = (*words, _PUNCTUATION.sub("", run))
             wholes.extend(part for part in _PART.split(run) if part != run and _INNER.search(part))
     numbers: list[str] = []
 
@@ -113,7 +118,7 @@ def compounds(text: str, folded: str) -> Compounds:
 
     rest = _NUMBER.sub(taken, folded)
     whole_numbers = set(numbers)
-    return Compounds(rest, tuple(numbers), tuple(whole for whole in wholes if whole not in whole_numbers), humps)
+    return Compounds(rest, tuple(numbers), tuple(whole for whole in wholes if whole not in whole_numbers), words)
 
 
 def joined(words: Sequence[str]) -> list[str]:

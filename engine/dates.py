@@ -54,24 +54,13 @@ _WEEKDAYS: Final = {
 _NUMBERS: Final = {
     word: number
     for number, words in enumerate(
-        (
-            "one a an 一",
-            "two 二 两",
-            "three 三",
-            "four 四",
-            "five 五",
-            "six 六",
-            "seven 七",
-            "eight 八",
-            "nine 九",
-            "ten 十",
-            "eleven 十一",
-            "twelve 十二",
-        ),
+        "one a an|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
+        "seventeen|eighteen|nineteen|twenty".split("|"),
         start=1,
     )
     for word in words.split()
-}
+} | {"a couple": 2, "a couple of": 2, "a few": 3, "thirty": 30}
+_DIGITS_ZH: Final = {digit: number for number, digit in enumerate("一二三四五六七八九", start=1)} | {"两": 2}
 
 _MONTH: Final = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _SURE_MONTH: Final = "|".join(sorted(name for name in _MONTHS if name not in ("may", "march", "mar", "sep", "dec")))
@@ -79,8 +68,11 @@ _BEFORE_MONTH: Final = (
     "in|of|since|until|till|during|by|last|this|next|early|late|mid|before|after|from|to|through|every"
 )
 _WEEKDAY: Final = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
-_NUMBER: Final = r"\d{1,4}|" + "|".join(sorted((w for w in _NUMBERS if w.isascii()), key=len, reverse=True))
-_NUMBER_ZH: Final = r"\d{1,4}|" + "|".join(sorted((w for w in _NUMBERS if not w.isascii()), key=len, reverse=True))
+_NUMBER: Final = r"\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True))
+_ONES_ZH: Final = "[一二三四五六七八九]"
+_NUMBER_ZH: Final = rf"(?:\d{{1,4}}|{_ONES_ZH}?十{_ONES_ZH}?|{_ONES_ZH}|两)"
+# Written-out months and days of months, which are read as if in digits.
+_WRITTEN_ZH: Final = re.compile(rf"{_ONES_ZH}?十?(?:{_ONES_ZH}|十)(?=[月日号])")
 _DAY_OF_MONTH: Final = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
 
 
@@ -96,16 +88,16 @@ _WITH_MONTH: Final = _patterns(
 )
 _WITH_DIGITS: Final = _patterns(
     r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:-|/|\.|年)(?P<m>\d{1,2})(?:(?:-|/|\.|月)(?P<d>\d{1,2}))?(?!\d)",
-    r"(?<!\d)(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?",
+    r"(?:(?P<year>去年|前年|今年)的?|(?<!\d))(?P<m>\d{1,2})月(?:(?P<d>\d{1,2})[日号])?",
     r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:年|(?![\d\w]))",
 )
 # What every date holds. Most texts hold none of it, and the patterns need not look.
-_YEAR_OR_MONTH: Final = re.compile(r"(?:19|20)\d\d|\d月")
+_YEAR_OR_MONTH: Final = re.compile(r"(?:19|20)\d\d|[\d一二三四五六七八九十]月")
 _MONTH_STARTS: Final = tuple(sorted({name[:3] for name in _MONTHS}))
 _ANY_RELATIVE: Final = re.compile(
     r"[天日周年月]|星期|礼拜|昨晚|\b(?:yesterday|tomorrow|today|ago|last|this|past|previous|on)\b"
 )
-
+_YEARS_AGO_ZH: Final = {"今年": 0, "去年": 1, "前年": 2}
 _DAYS_ZH: Final = {
     "大前天": -3,
     "前天": -2,
@@ -119,13 +111,17 @@ _DAYS_ZH: Final = {
 }
 _RELATIVE: Final = re.compile(
     rf"\b(?P<dby>day before yesterday)\b|\b(?P<day>yesterday|last night|today|tomorrow)\b"
-    rf"|\b(?P<n>{_NUMBER}|a (?:couple|few)) ?(?P<unit>day|week|month|year)s? ago\b"
+    rf"|(?P<half>\bhalf a year ago\b|半年(?:之|以)?前)"
+    rf"|\b(?P<n>{_NUMBER}) (?P<unit>day|week|month|year)s? ago\b"
+    rf"|\b(?:last|past|previous) (?P<past>{_NUMBER}) (?P<pastunit>day|week|month|year)s\b"
     rf"|\b(?P<last>last|this|past|previous) (?P<period>week(?:end)?|month|year)\b"
-    rf"|\b(?P<lastday>last|on|this past) (?P<weekday>{_WEEKDAY})\b"
+    rf"|\b(?P<lastday>last|on|this past|this) (?P<weekday>{_WEEKDAY})\b"
     rf"|(?P<dayzh>大前天|前天|昨天|昨日|昨晚|今天|明天|大后天|后天)"
-    rf"|(?P<nzh>{_NUMBER_ZH}) ?(?P<unitzh>天|周|个?星期|个?礼拜|个月|年)(?:之|以)?前"
+    rf"|(?<![\d一二两三四五六七八九十百千万])(?P<nzh>{_NUMBER_ZH})"
+    rf" ?(?P<unitzh>天|周|个?星期|个?礼拜|个月|年)(?:之|以)?前"
+    rf"|(?:最近|过去|近)的?这?(?P<pastzh>{_NUMBER_ZH}) ?(?P<pastunitzh>天|周|个?星期|个?礼拜|个月|年)"
     rf"|(?P<weeks>上上|上|这|本)(?:个?(?:周|星期|礼拜))(?P<weekdayzh>[一二三四五六日天末])?"
-    rf"|(?P<monthzh>上上?个?月|这个月|本月)|(?P<yearzh>去年|前年|今年)"
+    rf"|(?P<monthzh>上上?个?月|这个月|本月)|(?P<yearzh>去年|前年|今年)(?!的?\d{{1,2}}月)"
 )
 # A text that names more is a table; the first will do.
 _MOST: Final = 64
@@ -169,6 +165,8 @@ def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
             one there are parts only, and none of what counts from it.
     """
     now = None if now_s is None else _moment(now_s)
+    if not folded.isascii():
+        folded = _WRITTEN_ZH.sub(lambda match: str(_number_zh(match.group())), folded)
     absolute: tuple[re.Pattern[str], ...] = ()
     for start in _MONTH_STARTS:  # quicker than a pattern, and than any()
         if start in folded:
@@ -191,6 +189,8 @@ def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
             found = match.groupdict()
             name = found.get("month") or found.get("month2")
             year, month, day = (int(found.get(part) or 0) for part in "ymd")
+            if now is not None and found.get("year"):
+                year = now.year - _YEARS_AGO_ZH[found["year"]]
             month = _MONTHS[name] if name else month
             if month > 12 or day > 31:
                 continue
@@ -263,14 +263,14 @@ def _one_relative(
         english = {"yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1}
         days = english[found["day"]] if found["day"] else _DAYS_ZH[str(found["dayzh"])]
         yield today + days * _DAY, today + (days + 1) * _DAY, days < 0
+    elif found["half"]:
+        yield (*_ago(today, monday, 6, "month"), True)
     elif found["n"] or found["nzh"]:
-        said = str(found["n"] or found["nzh"])
-        count = {"a couple": 2, "a few": 3}.get(said) or (
-            _NUMBERS.get(said) or int(said) if said.isdecimal() else _NUMBERS[said]
-        )
-        unit = str(found["unit"] or found["unitzh"]).removeprefix("个")
-        unit = {"星期": "week", "礼拜": "week", "月": "month"}.get(unit) or _UNITS[unit]
-        yield (*_ago(today, monday, count, unit), True)
+        yield (*_ago(today, monday, *_counted(found["n"] or found["nzh"], found["unit"] or found["unitzh"])), True)
+    elif found["past"] or found["pastzh"]:
+        count, unit = _counted(found["past"] or found["pastzh"], found["pastunit"] or found["pastunitzh"])
+        days = {"day": 1, "week": 7, "month": 30, "year": 365}[unit] * count
+        yield today - days * _DAY, today + _DAY, True
     elif found["period"]:
         back = 0 if found["last"] == "this" else 1
         if str(found["period"]).startswith("week"):
@@ -281,23 +281,40 @@ def _one_relative(
         else:
             yield _year(today.year - back), _year(today.year - back + 1), True
     elif found["weekday"]:
-        days = (today.weekday() - _WEEKDAYS[str(found["weekday"])]) % 7 or 7
-        yield today - days * _DAY, today - (days - 1) * _DAY, True
+        weekday = _WEEKDAYS[str(found["weekday"])]
+        ago = today.weekday() - weekday
+        days = ago if found["lastday"] == "this" else ago % 7 or 7
+        yield today - days * _DAY, today - (days - 1) * _DAY, days >= 0
     elif found["weeks"]:
         start = monday - {"上上": 14, "上": 7, "这": 0, "本": 0}[str(found["weeks"])] * _DAY
-        weekday = found["weekdayzh"]
-        if weekday == "末":
+        named = found["weekdayzh"]
+        if named == "末":
             yield start + 5 * _DAY, start + 7 * _DAY, True
-        elif weekday:
-            yield start + _WEEKDAYS[weekday] * _DAY, start + (_WEEKDAYS[weekday] + 1) * _DAY, True
+        elif named:
+            yield start + _WEEKDAYS[named] * _DAY, start + (_WEEKDAYS[named] + 1) * _DAY, True
         else:
             yield start, start + 7 * _DAY, True
     elif found["monthzh"]:
         back = str(found["monthzh"]).count("上")
         yield _months_on(today, -back), _months_on(today, 1 - back), True
     elif found["yearzh"]:
-        year = today.year - {"今年": 0, "去年": 1, "前年": 2}[str(found["yearzh"])]
+        year = today.year - _YEARS_AGO_ZH[str(found["yearzh"])]
         yield _year(year), _year(year + 1), True
+
+
+def _counted(number: str | None, unit: str | None) -> tuple[int, str]:
+    """A count as it is said, and its unit in English."""
+    said, of = str(number), str(unit).removeprefix("个")
+    count = _NUMBERS.get(said) or (int(said) if said.isdecimal() else _number_zh(said))
+    return count, {"星期": "week", "礼拜": "week", "月": "month"}.get(of) or _UNITS[of]
+
+
+def _number_zh(said: str) -> int:
+    """A number below a hundred in Chinese words."""
+    tens, ten, ones = said.rpartition("十")
+    if not ten:
+        return _DIGITS_ZH.get(said, 0)
+    return 10 * _DIGITS_ZH.get(tens, 1) + _DIGITS_ZH.get(ones, 0)
 
 
 def _year(year: int) -> datetime:

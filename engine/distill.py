@@ -219,7 +219,8 @@ class Distillation:
             try:
                 result = self._result(item, batch, given)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"result {i}: {error}") from None
+                kind = TypeError if isinstance(error, TypeError) else ValueError  # some of a kind take more than a text
+                raise kind(f"result {i}: {error}") from None
             results.setdefault(result.id, result)
         return list(results.values())
 

@@ -55,6 +55,9 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z])[A-Z]")
 _SPAN: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(\D{1,10}?)\s*", re.ASCII)
 
 
+_LONGEST_ID: Final = 500
+
+
 class MemoryInjector:
     """Builds what an agent is reminded of from the last messages, over an engine or any search function.
 
@@ -189,8 +192,12 @@ class MemoryInjector:
             reader.check_found(items)
         memories: list[Memory] = []
         undated: set[str] = set()
+        taken: set[str] = set()
         for place, item in enumerate(items):
             memory, dated = self._memory(item, place, moment)
+            if memory.id in taken:  # another item's; both are items
+                memory = replace(memory, id=f"{memory.id[:_LONGEST_ID]}#{place}")
+            taken.add(memory.id)
             memories.append(memory)
             if not dated:
                 undated.add(memory.id)

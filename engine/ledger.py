@@ -434,11 +434,11 @@ class Ledger:
         )
 
     def use(
-        self, keys: Sequence[int], now_us: int | None, *, uses: int = 0, successes: int = 0, failures: int = 0
+        self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0
     ) -> Written:
         """Count uses of memories and how they went, durably, all or none; keys that hold nothing are passed over.
 
-        A `now_us` that is not None is when they were used last, unless a later moment is known.
+        They were used last at `now_us`, unless a later moment is known.
         """
         with self._writing() as connection:
             sequence = self._sequence(connection) + 1
@@ -448,8 +448,8 @@ class Ledger:
                     continue
                 query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE key = ?"
                 _, used, last_us, went_well, failed = connection.execute(query, (key,)).fetchone() or (0, 0, None, 0, 0)
-                moments = [moment for moment in (last_us, now_us) if moment is not None]
-                rows.append((key, used + uses, max(moments, default=None), went_well + successes, failed + failures))
+                latest_us = now_us if last_us is None else max(last_us, now_us)
+                rows.append((key, used + uses, latest_us, went_well + successes, failed + failures))
             if rows:
                 self._set_usage(connection, rows, sequence)
                 self._finish(connection, sequence, {})

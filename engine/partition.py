@@ -192,6 +192,7 @@ class View:
             live=live,
             n_live=n_live,
             newer_facts=newer,
+            usage=None if self.usage is None else self.usage.as_of(moment_s),
             average_length=float(self.lengths[live == 1].sum(dtype=np.int64)) / n_live if n_live else 0.0,
             n_unembedded=int(np.count_nonzero(live & self._unembedded)),
             _base_has_dead=True,

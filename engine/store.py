@@ -340,12 +340,11 @@ class Store:
         return len(written.ended)
 
     def use(
-        self, keys: Sequence[int], now_s: float | None, *, uses: int = 0, successes: int = 0, failures: int = 0
+        self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0
     ) -> int:
         """Count uses of memories and how they went, durably; return how many memories there were."""
         with self._lock:
             self.check_usable()
-            now_us = None if now_s is None else round(now_s * 1e6)
             written = self.ledger.use(keys, now_us, uses=uses, successes=successes, failures=failures)
             self._publish(written, (), ())
         return len(written.usage)

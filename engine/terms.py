@@ -130,7 +130,7 @@ def _text_terms(text: str, folded: str) -> list[int]:
 
 def _compound_terms(found: Compounds) -> Iterator[int]:
     yield from map(word_term, found.numbers)
-    yield from map(word_term, found.humps)
+    yield from map(word_term, found.words)
     # Of the sort of bigrams: made of words that are counted already.
     yield from map(_bigram_term, found.wholes)
 

@@ -53,6 +53,16 @@ class Usage:
         failures[rows] = [row[4] for row in told]
         return Usage(uses, last_s, successes, failures)
 
+    def as_of(self, moment_s: float) -> Usage:
+        """Return the same without rows that were used after a moment: how they were used before is not known."""
+        known = self.last_used_s <= moment_s
+        return Usage(
+            self.uses * known,
+            np.where(known, self.last_used_s, -np.inf),
+            self.successes * known,
+            self.failures * known,
+        )
+
     def of(self, rows: NDArray[np.int64]) -> Usage:
         """Return some of the rows."""
         return Usage(self.uses[rows], self.last_used_s[rows], self.successes[rows], self.failures[rows])

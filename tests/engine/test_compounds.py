@@ -13,7 +13,7 @@ from jiyi.text import fold
 
 def found(text: str) -> tuple[set[str], set[str], set[str]]:
     result = compounds(text, fold(text))
-    return set(result.numbers), set(result.wholes), set(result.humps)
+    return set(result.numbers), set(result.wholes), set(result.words)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,7 @@ def test_wholes(text: str, wholes: set[str]) -> None:
     ("text", "humps"),
     [
         ("call getUser", {"get", "user"}),
+        ("Node.js, GPT-4o or 138-0013-8000", {"nodejs", "gpt4o", "13800138000"}),
         ("XMLHttpRequest", {"xml", "http", "request"}),
         ("UserService", {"user", "service"}),
         ("TypeScript, JavaScript, GitHub, iPhone", set()),  # names, not identifiers
@@ -75,7 +76,7 @@ def test_words_that_are_written_together_or_apart() -> None:
 def test_any_text(text: str) -> None:
     result = compounds(text, fold(text))
     assert all((*result.wholes, *result.numbers))
-    assert all(len(hump) > 1 for hump in result.humps)
+    assert all(len(word) > 1 for word in result.words)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,8 @@ def test_any_text(text: str) -> None:
         ("rename cache_key everywhere", "cache_key"),
         ("rename cache_key everywhere", "the cache key"),
         ("getUser fails", "get user"),
+        ("we run Node.js", "nodejs"),
+        ("call 13800138000", "138-0013-8000"),
         ("getUser fails", "getuser"),
         ("see https://example.com/a", "example.com"),
         ("write to ana@example.com", "ana@example.com"),

@@ -414,3 +414,17 @@ def test_an_asynchronous_search_needs_the_asynchronous_form() -> None:
 
     with pytest.raises(TypeError, match=r"the search function is asynchronous; use `await injector\.abuild_context"):
         MemoryInjector(search).build_context(["TypeScript"])
+
+
+def test_items_of_the_same_id_are_all_items() -> None:
+    found = [
+        {"id": "1", "text": "alpha apple"},
+        "beta banana",
+        {"id": 1, "text": "gamma grape"},
+        {"id": "1", "text": "date"},
+    ]
+    context = MemoryInjector(lambda query, k: found).build_context(["apple banana grape date please"])
+    for text in ("alpha apple", "beta banana", "gamma grape", "date"):
+        assert text in context.text
+    assert context.ids[0] == "1"
+    assert len(set(context.ids)) == 4

@@ -168,3 +168,30 @@ def test_uses_counted_by_many_threads_are_all_there(folder: Path) -> None:
         for thread in threads:
             thread.join()
         assert engine.get("a").uses == 80
+
+
+def test_a_use_at_the_end_of_time_can_be_read(engine: jiyi.Engine) -> None:
+    engine.add("tea", id="a")
+    engine.reinforce("a", now="9999-12-31T23:59:59.999999Z")
+    assert engine.get("a").last_used == datetime.max.replace(tzinfo=UTC)
+    engine.reinforce("a", now="0001-01-01")
+    assert engine.search("tea").memories == engine.list()
+    assert engine.verify() == []
+
+
+def test_what_an_update_says_of_uses_counts(engine: jiyi.Engine) -> None:
+    engine.add("tea", id="a")
+    engine.reinforce("a", now=NOW)
+    assert engine.update("a", uses=0, last_used=None).uses == 0
+    assert (engine.get("a").uses, engine.get("a").last_used) == (0, None)
+    assert engine.update("a", text="green tea", uses=5).uses == engine.get("a").uses == 5
+
+
+def test_uses_noted_later_do_not_count_as_of_earlier(engine: jiyi.Engine) -> None:
+    engine.add(Memory.procedure("brew tea", ["boil"], id="a", timestamp=NOW - 100 * DAY))
+    engine.add(Memory.procedure("brew tea", ["boil"], id="b", timestamp=NOW - 100 * DAY))
+    engine.outcome("b", success=True, now=NOW)
+    then = engine.search("tea", as_of=NOW - DAY, reinforcement="last_use", diversity="none")
+    assert then.ids == ["a", "b"]
+    assert [hit.factors["used"]["uses"] for hit in then] == [0, 0]
+    assert engine.search("tea", as_of=NOW, diversity="none", aging={"procedural": {}}).ids == ["b", "a"]
