@@ -1,8 +1,8 @@
 """A conversation as agents hold it, as episodic memories: one a message that says something.
 
 What stands beside the text goes into the metadata: tool calls with the beginning of what they returned, images and
-files by type, size and digest, never their bytes. An id follows from the session and from what was said by whom, so a
-conversation that has grown can be given again, and only what is new is stored.
+files by type, size and digest, never their bytes. A conversation that has grown can be given again, whole or its end,
+and only what is new is stored (`jiyi.continuation`).
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from jiyi import originals
+from jiyi.continuation import Turn, add_new, content_digest, turn_id
 from jiyi.memory import Memory
 from jiyi.messages import ASSISTANT, MISSING, USER, check_messages, field_of, part_text, parts_of, role_of, visible
 from jiyi.store import Store
-from jiyi.timestamps import to_datetime
+from jiyi.timestamps import to_datetime, to_microseconds
 
 _SYSTEM: Final = frozenset({"system", "developer"})
 _TOOL: Final = frozenset({"tool", "function", "ipython"})
@@ -50,6 +51,27 @@ class _Said:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
 
+def add_conversation(
+    store: Store,
+    messages: Iterable[Any],
+    *,
+    session: str,
+    namespace: str,
+    roles: frozenset[str],
+    metadata: Mapping[str, Any],
+    now: datetime,
+) -> list[str]:
+    """Store what is new of a conversation; return the ids, oldest first. See `Engine.add_messages`.
+
+    Raises:
+        TypeError, ValueError: a message is none, or a part of one is not as it must be; the message says which.
+    """
+    memories, turns = conversation_memories(
+        messages, session=session, namespace=namespace, roles=roles, metadata=metadata, now=now
+    )
+    return add_new(store, memories, turns, session=session, namespace=namespace, now=now)
+
+
 def conversation_memories(
     messages: Iterable[Any],
     *,
@@ -58,31 +80,31 @@ def conversation_memories(
     roles: frozenset[str],
     metadata: Mapping[str, Any],
     now: datetime,
-) -> list[Memory]:
-    """Turn messages into memories, oldest first; see `Engine.add_messages`.
+) -> tuple[list[Memory], list[Turn]]:
+    """Turn messages into memories, oldest first, as if nothing was stored of their session; and into turns.
 
     Raises:
         TypeError, ValueError: a message is none, or a part of one is not as it must be; the message says which.
     """
-    said = _read(check_messages(messages), roles)
-    times = _times(said, now)
-    occurrences: dict[str, int] = {}
+    occurrences: Counter[str] = Counter()
     memories: list[Memory] = []
-    for (place, one), time in zip(said, times, strict=True):
+    turns: list[Turn] = []
+    for place, one in _read(check_messages(messages), roles):
         own: dict[str, Any] = {"role": one.role}
         own |= {name: value for name in ("images", "files") if (value := getattr(one, name))}
         if one.calls:
             own["tool_calls"] = one.calls
         moment = "" if one.time is None else one.time.isoformat()
-        content = json.dumps([session, one.role, one.speaker, moment, one.text, one.images, one.files])
-        occurrences[content] = number = occurrences.get(content, 0) + 1
+        content = content_digest(json.dumps([one.role, one.speaker, moment, one.text, one.images, one.files]))
+        occurrences[content] += 1
+        turns.append(Turn(content, occurrences[content], None if one.time is None else to_microseconds(one.time)))
         try:
             memories.append(
                 Memory(
                     text=one.text,
-                    id=blake2b(f"{content}{number}".encode(), digest_size=16).hexdigest(),
+                    id=turn_id(session, content, occurrences[content]),
                     namespace=namespace,
-                    timestamp=time,
+                    timestamp=now if one.time is None else one.time,
                     session=session,
                     speaker=one.speaker,
                     metadata={**metadata, **own},
@@ -90,23 +112,7 @@ def conversation_memories(
             )
         except (TypeError, ValueError) as error:
             raise type(error)(f"{place}: {error}; nothing was stored") from None
-    return memories
-
-
-def add_new(store: Store, namespace: str, memories: Sequence[Memory]) -> list[str]:
-    """Store those memories of a conversation that are not there, in one transaction; return their ids.
-
-    One that was merged into another (`consolidate`) is there.
-    """
-    ids = [memory.id for memory in memories]
-    number = store.ledger.namespace_number(namespace)
-    known: set[str] = set()
-    if number is not None:
-        with store.ledger.reading() as connection:
-            known = originals.present(connection, number, ids)
-    new = [memory for memory in memories if memory.id not in known]
-    store.write(new, [None] * len(new))
-    return [memory.id for memory in new]
+    return memories, turns
 
 
 # ------------------------------------------------------------------------------------------------------ reading
@@ -179,20 +185,6 @@ def _time(message: Any, place: str) -> datetime | None:
         if value is not None and value is not MISSING:
             return to_datetime(value, f"the {name} of {place}")
     return None
-
-
-def _times(said: Sequence[tuple[str, _Said]], now: datetime) -> list[datetime]:
-    """When each was said: now where it does not say, unless what comes after it was earlier, or before it later."""
-    times: list[datetime] = []
-    latest = now
-    for _, one in reversed(said):
-        latest = min(latest, one.time) if one.time is not None else latest
-        times.append(one.time if one.time is not None else latest)
-    times.reverse()
-    for i, (_, one) in enumerate(said):
-        if i and one.time is None:
-            times[i] = max(times[i], times[i - 1])
-    return times
 
 
 def _gather(one: _Said, message: Any, parts: Sequence[Any], place: str) -> list[tuple[str, str]]:

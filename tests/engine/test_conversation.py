@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 import jiyi
 from jiyi import Memory
 from jiyi.conversation import conversation_memories
+from jiyi.timestamps import to_microseconds
 
 PIXELS = bytes(range(256)) * 40
 ENCODED = base64.b64encode(PIXELS).decode()
+S = 1_000_000  # microseconds a second
 DIGEST = hashlib.sha256(PIXELS).hexdigest()
 
 TALK = [
@@ -53,7 +55,8 @@ def test_what_is_stored_of_a_conversation(engine: jiyi.Engine) -> None:
     for memory, memory_id in zip(engine.list(), ids, strict=True):
         assert memory.id == memory_id
         assert (memory.kind, memory.session, memory.namespace) == ("episodic", "s1", "default")
-        assert memory.timestamp == datetime(2026, 3, 1, tzinfo=UTC)
+    times = [memory.timestamp - datetime(2026, 3, 1, tzinfo=UTC) for memory in engine.list()]
+    assert times == [timedelta(microseconds=i) for i in (-2, -1, 0)]
     assert [memory.metadata for memory in engine.list()] == [{"role": role} for role in ("user", "assistant", "user")]
     assert engine.search("徒步").memories[0].speaker == "小明"
 
@@ -145,12 +148,14 @@ def test_times_as_messages_name_them(engine: jiyi.Engine) -> None:
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ([None, None], [100, 100]),
-        ([10, None], [10, 100]),
-        ([None, 10], [10, 10]),
-        ([None, 10, None, 20, None], [10, 10, 20, 20, 100]),
-        ([10, None, 500, None], [10, 100, 500, 500]),
-        ([30, None, 20], [30, 30, 20]),
+        ([None, None], [100 * S - 1, 100 * S]),
+        ([10, None], [10 * S, 100 * S]),
+        ([None, 10], [10 * S - 1, 10 * S]),
+        ([None, None, 10, None, 20, None], [10 * S - 2, 10 * S - 1, 10 * S, 20 * S - 1, 20 * S, 100 * S]),
+        ([10, None, 500, None, None], [10 * S, 100 * S - 3, 500 * S, 500 * S + 1, 500 * S + 2]),
+        ([10, None, 10], [10 * S, 10 * S, 10 * S]),
+        ([30, None, 20], [30 * S, 30 * S, 20 * S]),
+        ([500, None], [500 * S, 500 * S + 1]),
     ],
 )
 def test_messages_without_a_time_keep_their_place(
@@ -158,7 +163,132 @@ def test_messages_without_a_time_keep_their_place(
 ) -> None:
     talk = [{"role": "user", "content": f"m{i}", "timestamp": time} for i, time in enumerate(times)]
     engine.add_messages(talk, session="s", now=100)
-    assert [memory.timestamp.timestamp() for memory in engine.list()] == expected
+    assert [to_microseconds(memory.timestamp) for memory in engine.list()] == expected
+
+
+def test_times_at_the_ends_of_time(engine: jiyi.Engine) -> None:
+    first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+    engine.add_messages(["a", {"role": "user", "content": "b", "time": first}], session="s")
+    engine.add_messages([{"role": "user", "content": "b", "time": last}, "c", "d"], session="t")
+    assert len(engine.list(where={"session": "s"})) == 2
+    assert len(engine.list(where={"session": "t"})) == 3
+
+
+@pytest.mark.parametrize(
+    "talk", [["I work at Initech", "since May", "as a cook"], ["我在银行上班", "五月开始的", "当会计"]]
+)
+def test_a_message_that_is_changed_keeps_its_place(engine: jiyi.Engine, talk: list[str]) -> None:
+    ids = engine.add_messages(talk, session="s", now=100)
+    engine.update(ids[1], text="…")
+    assert in_order(engine, "s") == [talk[0], "…", talk[2]]
+    assert engine.add_messages(talk, session="s") == []
+    assert engine.add_messages([*talk[1:], "ok"], session="s", now=100) != []
+    assert in_order(engine, "s") == [talk[0], "…", talk[2], "ok"]
+
+
+# ------------------------------------------------------------------------------------------- what is given again
+
+
+def in_order(engine: jiyi.Engine, session: str) -> list[str]:
+    """The texts of a session by time; those of one time by when they were stored."""
+    return [m.text for m in sorted(engine.list(where={"session": session}), key=lambda memory: memory.timestamp)]
+
+
+@pytest.mark.parametrize(("yes", "question"), [("yes", "shall I deploy?"), ("好", "要部署吗？")])
+def test_a_window_with_an_answer_that_was_given_before(engine: jiyi.Engine, yes: str, question: str) -> None:
+    user, assistant = {"role": "user", "content": yes}, {"role": "assistant", "content": question}
+    first = engine.add_messages([user, assistant], session="s")
+    second = engine.add_messages([assistant, user], session="s")
+    assert (len(first), len(second), len({*first, *second})) == (2, 1, 3)
+    assert in_order(engine, "s") == [yes, question, yes]
+    assert engine.add_messages([assistant, user], session="s") == []
+    assert engine.add_messages([user, assistant, user], session="s") == []
+
+
+LONG = [["ok", "yes", "嗯", "ok", "要部署吗？"][i * i % 7 % 5] for i in range(30)]
+
+
+@pytest.mark.parametrize("talk", [LONG, [f"{text} {i}" for i, text in enumerate(LONG)]])
+@pytest.mark.parametrize(("width", "step"), [(6, 1), (6, 2), (9, 2), (100, 3)])
+def test_a_sliding_window_stores_each_message_once(engine: jiyi.Engine, talk: list[str], width: int, step: int) -> None:
+    for end in range(step, len(talk) + 1, step):
+        assert len(engine.add_messages(talk[max(0, end - width) : end], session="s", now=100)) == step
+    assert in_order(engine, "s") == talk
+    assert engine.add_messages(talk, session="s") == []
+    assert len({memory.timestamp for memory in engine.list()}) == len(talk)
+    assert max(memory.timestamp.timestamp() for memory in engine.list()) < 100.001
+
+
+@pytest.mark.parametrize("talk", [["ok", "a", "ok", "b", "ok", "c"], ["嗯", "一", "嗯", "嗯", "好", "嗯"]])
+@pytest.mark.parametrize("start", [1, 3, 4, 5])
+def test_the_end_first_and_the_whole_later(engine: jiyi.Engine, talk: list[str], start: int) -> None:
+    assert len(engine.add_messages(talk[start:], session="s", now=100)) == len(talk) - start
+    assert len(engine.add_messages([*talk, "new"], session="s", now=200)) == start + 1
+    assert in_order(engine, "s") == [*talk, "new"]
+    assert engine.add_messages([*talk, "new"], session="s") == []
+
+
+def test_what_was_deleted_is_new_again_in_its_place(engine: jiyi.Engine) -> None:
+    talk = ["ok", "第一", "ok", "second", "ok"]
+    ids = engine.add_messages(talk, session="s")
+    engine.delete(ids[1])
+    assert engine.add_messages(talk, session="s") == [ids[1]]
+    assert in_order(engine, "s") == talk
+    engine.delete([ids[1], ids[3]])
+    assert len(engine.add_messages([*talk, "新"], session="s")) == 3
+    assert in_order(engine, "s") == [*talk, "新"]
+    engine.delete(ids[0])
+    assert engine.add_messages([*talk[2:], "新", "ok"], session="s") == [ids[0]]
+    assert in_order(engine, "s") == [*talk[1:], "新", "ok"]
+
+
+def test_times_that_are_not_in_order(engine: jiyi.Engine) -> None:
+    talk = [{"role": "user", "content": text, "time": time} for text, time in (("b", 30), ("a", 20), ("ok", 40))]
+    assert len(engine.add_messages(talk[:2], session="s")) == 2
+    assert len(engine.add_messages(talk, session="s")) == 1
+    assert engine.add_messages(talk, session="s") == []
+    assert engine.add_messages(talk[::-1], session="s") == []
+
+
+def test_merged_messages_are_part_of_their_session(engine: jiyi.Engine) -> None:
+    talk = ["我周末想去城外的山上徒步", "好", "我周末想去城外的山上徒步。"]
+    engine.add_messages(talk, session="s")
+    assert engine.consolidate().removed == 1
+    assert len(engine.add_messages([*talk[1:], "好"], session="s")) == 1
+    assert engine.add_messages([*talk, "好"], session="s") == []
+
+
+def test_memories_of_ones_own_in_a_session(engine: jiyi.Engine) -> None:
+    (first,) = engine.add_messages(["hi"], session="s")
+    engine.add(Memory(text="a note", session="s", speaker="user", metadata={"role": "user"}))
+    engine.add(Memory(text="an odd id", session="s", id=first + "x"))
+    assert engine.add_messages(["hi"], session="s") == []
+    assert len(engine.add_messages(["hi", "a note", "hi"], session="s")) == 2
+
+
+@given(st.lists(st.sampled_from(["ok", "嗯", "yes"]), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_conversation_that_grows_by_any_step(talk: list[str], step: int) -> None:
+    with jiyi.open(embedder=None) as engine:
+        for end in range(step, len(talk) + step, step):
+            engine.add_messages(talk[:end], session="s", now=100)
+        assert in_order(engine, "s") == talk
+
+
+def test_threads_with_the_same_window(engine: jiyi.Engine) -> None:
+    engine.add_messages(["ok", "a", "ok"], session="s")
+    window = ["a", "ok", "b", "ok", "嗯", "ok"]
+    start = threading.Barrier(6)
+
+    def add() -> None:
+        start.wait()
+        engine.add_messages(window, session="s")
+
+    threads = [threading.Thread(target=add) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert in_order(engine, "s") == ["ok", *window]
 
 
 # ------------------------------------------------------------------------------------------------ tools and pictures
@@ -348,10 +478,11 @@ parts = st.fixed_dictionaries(
 def test_any_parts_make_memories_or_none(contents: list[list[dict[str, Any]]]) -> None:
     talk = [{"role": "user", "content": content} for content in contents]
     settings: dict[str, Any] = {"session": "s", "namespace": "n", "metadata": {}, "roles": frozenset({"user", "tool"})}
-    made = conversation_memories(talk, now=datetime(2026, 1, 1, tzinfo=UTC), **settings)
+    made, turns = conversation_memories(talk, now=datetime(2026, 1, 1, tzinfo=UTC), **settings)
+    assert len(made) == len(turns)
     assert len({memory.id for memory in made}) == len(made) <= len(talk)
     assert all(Memory.from_dict(json.loads(memory.to_json())) == memory for memory in made)
-    assert [m.id for m in conversation_memories(talk, now=datetime(2027, 1, 1, tzinfo=UTC), **settings)] == [
+    assert [m.id for m in conversation_memories(talk, now=datetime(2027, 1, 1, tzinfo=UTC), **settings)[0]] == [
         memory.id for memory in made
     ]
 
