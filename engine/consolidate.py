@@ -5,8 +5,11 @@ A group is a memory and those that are near-copies *of it*: by the words that th
 merged because both are like B. What is never merged, however alike:
 
 - memories of different kinds, speakers or expiry;
-- texts of which one has a number, a weekday, a month or a negation that the other has not: "at 9" is not "at 10";
-- facts of different subjects, predicates or objects, or with another fact between them that superseded the first;
+- texts of which one has a number, a sign, a weekday, a month or a negation that the other has not, as far as those are
+  known (`_TELLING_WORDS` and below): "at 9" is not "at 10";
+- facts of different subjects, predicates or objects, or with any other fact of their key between them in time;
+- facts whose time another fact of their key shares, and memories whose time another of their session does: such ties
+  are broken by what was stored first, and a merged memory counts as stored anew;
 - procedures of different titles or steps.
 
 The latest memory of a group stays, as it is the wording that was chosen last, together with when and by whom that was
@@ -15,9 +18,11 @@ said. Only a fact keeps the earliest time: it has held since then, so that `as_o
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -43,13 +48,36 @@ COUNT: Final = "merged"
 _GROUPS_A_TRANSACTION: Final = 200
 
 _TELLING_WORDS: Final = frozenset(
-    "not no never none neither nor without cannot "
-    "zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand "
-    "million first second third half monday tuesday wednesday thursday friday saturday sunday january february march "
-    "april may june july august september october november december".split()
+    "not no never none neither nor without cannot yes true false on off before after "
+    "cant dont didnt wont isnt arent aint wasnt werent doesnt hasnt havent hadnt couldnt wouldnt shouldnt mustnt "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen "
+    "first second third fourth fifth sixth seventh eighth ninth tenth half once twice thrice "
+    "ii iii iv v vi vii viii ix x xi xii xiii xiv xv xvi xvii xviii xix xx "
+    "monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun "
+    "january february march april may june july august september october november december "
+    "jan feb mar apr jun jul aug sep sept oct nov dec "
+    "am pm morning noon afternoon evening night tonight yesterday today tomorrow last next "
+    "he she him her his hers".split()
 )
-_TELLING_CHARACTERS: Final = frozenset("不没沒无無未别別非勿莫零〇一二两兩三四五六七八九十百千万萬亿半")
+# Of a run of unspaced script: negations, numbers, who, and when.
+_TELLING_PARTS: Final = re.compile(
+    "[上下中]午|早上|早晨|晚上|傍晚|凌晨|夜里|夜裡|[今去明前后後]年|[今昨明前后後]天|[今昨明][早晚]|[上下本这這][个個]?[周週月]|"
+    "[周週][日末]|星期[日天]|[礼禮]拜[日天]|[之以][前后後]|[不没沒无無未别別非勿莫甭零〇一二两兩三四五六七八九十百千万萬亿億半他她它牠]"
+)
 _DIGIT: Final = re.compile(r"\d")
+# What is no word, with the digits on both sides (on the right one more sign may stand between, as in "-$5"); and small
+# or circled figures, which folding makes plain ones: "10⁵" is not "105".
+_SIGN: Final = re.compile(
+    r"(?<!\d)(\d*+)([^\w\s]|[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209f\u2150-\u218b\u2460-\u24ff\u2776-\u2793])"
+    r"(?=[^\w\s]?(\d*))"
+)
+_FULL_WIDTH: Final = {0xFEE0 + code: code for code in range(0x21, 0x7F)}
+_PUNCTUATION: Final = frozenset(".,;:!?。、'\"“”‘’()…[]{}「」『』《》〈〉【】«»‹›·`-–—/")
+# Punctuation that says something beside digits, on either side, before them, or after them.
+_BESIDE_DIGITS: Final = frozenset("-–—/:")
+_BEFORE_DIGITS: Final = frozenset(".,")
+_AFTER_DIGITS: Final = frozenset("'\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +128,7 @@ def consolidate(
     Memories that change while they are compared are left as they are. What was merged when a later transaction fails
     stays merged.
     """
+    sequence = store.ledger.manifest()["sequence"]
     held = [
         item
         for item in store.ledger.select(condition.sql, condition.parameters)
@@ -111,37 +140,23 @@ def consolidate(
         return Consolidated(tuple(_merge([memory for _, memory in group]) for group in groups), True)
     done: list[Merge] = []
     for start in range(0, len(groups), _GROUPS_A_TRANSACTION):
-        done.extend(_write(store, namespace, groups[start : start + _GROUPS_A_TRANSACTION]))
+        part = groups[start : start + _GROUPS_A_TRANSACTION]
+        with store.writing():
+            if store.ledger.manifest()["sequence"] != sequence:  # others have written, maybe between those of a group
+                facts = any(memory.subject is not None for group in part for _, memory in group)
+                part = _orderly(store, namespace, _facts(store, namespace) if facts else {}, part)
+            done.extend(_write(store, namespace, part))
+            sequence = store.ledger.manifest()["sequence"]
     return Consolidated(tuple(done), False)
 
 
 def unconsolidate(store: Store, namespace: str, ids: Iterable[str]) -> int:
     """Give back what was merged into memories; see `Engine.unconsolidate`."""
-    model = _model(store)
     with store.writing():
         number = store.ledger.namespace_number(namespace)
         if number is None:
             return 0
-        restored: list[Memory] = []
-        vectors: list[NDArray[np.float32] | None] = []
-        merged: list[str] = []
-        for memory_id in ids:
-            with store.ledger.reading() as connection:
-                found = originals.of(connection, number, memory_id)
-            if found:
-                merged.append(memory_id)
-            for original in found:
-                restored.append(original.memory)
-                usable = original.vector is not None and original.model == model
-                vectors.append(np.frombuffer(original.vector or b"", np.float32) if usable else None)
-
-        def forget(connection: sqlite3.Connection) -> None:
-            for memory_id in merged:
-                originals.drop(connection, number, memory_id)
-
-        if restored:
-            store.write(restored, vectors, inherit_usage=False, then=forget)
-    return len(restored)
+        return store.give_back(number, ids)
 
 
 # ------------------------------------------------------------------------------------------------------- finding
@@ -163,16 +178,18 @@ def _groups(
         held = [item for item, here in zip(held, known.tolist(), strict=True) if here]
         rows = rows[known]
 
-    blocks = _blocks(store, namespace, held)
+    facts = _facts(store, namespace) if any(memory.subject is not None for _, memory in held) else {}
+    texts = [_words(memory.text) for _, memory in held]
+    blocks = [(*_block(memory), telling) for (_, memory), (_, telling) in zip(held, texts, strict=True)]
+    runs = _runs(facts, {key: block for (key, _), block in zip(held, blocks, strict=True)})
     flat: list[int] = []
     numbers: dict[tuple[object, ...], int] = {}
     of_row = np.empty(len(held), dtype=np.uint64)
     indptr = np.zeros(len(held) + 1, dtype=np.int64)
-    for i, (_, memory) in enumerate(held):
-        words, telling = _words(memory.text)
-        flat.extend(words)
+    for i, (key, _) in enumerate(held):
+        flat.extend(texts[i][0])
         indptr[i + 1] = len(flat)
-        of_row[i] = numbers.setdefault((*blocks[i], telling), len(numbers))
+        of_row[i] = numbers.setdefault((*blocks[i], runs.get(key)), len(numbers))
     # Words of different blocks are different words, so nothing is compared across blocks.
     spread = np.repeat(of_row * np.uint64(0x9E3779B97F4A7C15), np.diff(indptr))
     numbered, distinct = number_values(np.array(flat, dtype=np.uint64) ^ spread)
@@ -191,48 +208,131 @@ def _groups(
     for row in np.flatnonzero(leaders != np.arange(len(leaders))).tolist():
         leader = int(leaders[row])
         members.setdefault(leader, [held[leader]]).append(held[row])
-    return [members[leader] for leader in sorted(members)]
+    groups = [members[leader] for leader in sorted(members)]
+    return _orderly(store, namespace, facts, groups)
 
 
 def _words(text: str) -> tuple[list[int], tuple[str, ...]]:
     """The distinct words and characters of a text as they first stand in it, and those that make all the difference."""
     words: dict[int, None] = {}
-    telling: set[str] = set()
+    telling = _signs(text)
     for segment in segments(text):
         if is_run(segment):
             words.update(dict.fromkeys(map(word_term, segment)))
-            telling.update(_TELLING_CHARACTERS.intersection(segment))
+            telling.extend(_TELLING_PARTS.findall(segment))
         else:
             words[word_term(segment)] = None
             if segment in _TELLING_WORDS or segment.endswith("n't") or _DIGIT.search(segment):
-                telling.add(segment)
-    return list(words), tuple(sorted(telling))
+                telling.append(segment.replace("'", ""))
+    return list(words), tuple(telling)
 
 
-def _blocks(store: Store, namespace: str, held: Sequence[Held]) -> list[tuple[object, ...]]:
-    """For each memory what those that it may be merged with have in common with it."""
-    facts = _fact_runs(store, namespace) if any(memory.subject is not None for _, memory in held) else {}
-    blocks: list[tuple[object, ...]] = []
-    for key, memory in held:
-        steps = (memory.title and entity_key(memory.title), *map(entity_key, memory.steps))
-        blocks.append((memory.kind, memory.speaker, memory.expires_at, facts.get(key), steps))
-    return blocks
+def _signs(text: str) -> list[str]:
+    """What stands in a text besides words and plain punctuation, in order, each with the digits beside it."""
+    signs: list[str] = []
+    for found in _SIGN.finditer(unicodedata.normalize("NFC", text).translate(_FULL_WIDTH)):
+        before, sign, after = found.groups()
+        if sign in _PUNCTUATION:
+            tells = (
+                (sign in _BESIDE_DIGITS and (before or after))
+                or (sign in _BEFORE_DIGITS and after)
+                or (sign in _AFTER_DIGITS and before)
+            )
+        else:
+            tells = unicodedata.category(sign)[0] not in "MC"  # vowel signs and joiners belong to words
+        if tells:
+            signs.append(f"{before}{sign}{after}")
+    return signs
 
 
-def _fact_runs(store: Store, namespace: str) -> dict[int, tuple[object, ...]]:
-    """For each fact, by key, what it has in common with those that state the same with no other fact between."""
-    runs: dict[int, tuple[object, ...]] = {}
-    last: dict[str, tuple[str, int]] = {}
+def _block(memory: Memory) -> tuple[object, ...]:
+    """What a memory has in common with those that it may be merged with, besides its text."""
+    said = None if memory.object is None else (memory.fact_key, entity_key(memory.object), memory.multivalued)
+    steps = (memory.title and entity_key(memory.title), *map(entity_key, memory.steps))
+    return (memory.kind, memory.speaker, memory.expires_at, said, steps)
+
+
+def _facts(store: Store, namespace: str) -> dict[str, list[Held]]:
+    """All facts of a namespace, whatever is looked at, by what they are about: of each in the order they held in."""
+    facts: dict[str, list[Held]] = {}
     every = store.ledger.select(
         "n.name = ? AND m.subject IS NOT NULL", (namespace,), order=f"m.timestamp_us, m.key & {LABEL_MASK}"
     )
     for key, memory in every:
-        stated, said = str(memory.fact_key), entity_key(str(memory.object))
-        before, run = last.get(stated, (said, 0))
-        run += before != said
-        last[stated] = (said, run)
-        runs[key] = (stated, said, memory.multivalued, run)
+        facts.setdefault(str(memory.fact_key), []).append((key, memory))
+    return facts
+
+
+def _runs(facts: Mapping[str, Sequence[Held]], blocks: Mapping[int, object]) -> dict[int, int]:
+    """For each fact, by key, the number of its run: of facts of one block with no other fact between."""
+    runs: dict[int, int] = {}
+    for about in facts.values():
+        last: object = None
+        run = 0
+        for key, _ in about:
+            block = blocks.get(key, key)  # what is not looked at is of no block, and between others all the same
+            run += block != last
+            last = block
+            runs[key] = run
     return runs
+
+
+def _orderly(
+    store: Store, namespace: str, facts: Mapping[str, Sequence[Held]], groups: Sequence[Sequence[Held]]
+) -> list[list[Held]]:
+    """What of the groups can be merged without any order changing."""
+    places = {key: place for about in facts.values() for place, (key, _) in enumerate(about)}
+    ties = _ties(store, namespace, facts, groups)
+    return [kept for group in groups if len(kept := _in_order(group, places, ties)) > 1]
+
+
+def _ties(
+    store: Store, namespace: str, facts: Mapping[str, Sequence[Held]], groups: Sequence[Sequence[Held]]
+) -> dict[int, set[int]]:
+    """For each memory of groups that others share an order and a time with, all those keys."""
+    together: dict[tuple[object, ...], set[int]] = {}
+    sessions = sorted({memory.session for group in groups for _, memory in group if memory.session is not None})
+    if sessions:
+        query = (
+            "SELECT m.session, m.timestamp_us, m.key FROM memories m JOIN namespaces n ON n.namespace = m.namespace "
+            "WHERE n.name = ? AND m.session IN (SELECT value FROM json_each(?))"
+        )
+        with store.ledger.reading() as connection:
+            for session, moment_us, key in connection.execute(query, (namespace, json.dumps(sessions))):
+                together.setdefault(("session", session, moment_us), set()).add(key)
+    for about, of_it in facts.items():
+        for key, memory in of_it:
+            together.setdefault(("fact", about, memory.timestamp), set()).add(key)
+    ties: dict[int, set[int]] = {}
+    for keys in together.values():
+        if len(keys) > 1:
+            for key in keys:
+                ties.setdefault(key, set()).update(keys)
+    return ties
+
+
+def _in_order(group: Sequence[Held], places: Mapping[int, int], ties: Mapping[int, set[int]]) -> list[Held]:
+    """Those of a group that can be merged without any order changing; none when its first cannot."""
+    kept = list(group)
+    while kept:
+        keys = {key for key, _ in kept}
+        left = [item for item in kept if ties.get(item[0], keys) <= keys]
+        if not left or left[0] != kept[0]:
+            return []
+        place = places.get(left[0][0])
+        if place is not None:  # facts of other words may stand between those of a group
+            left = [item for item in left if item[0] in places]  # but for what was deleted meanwhile
+            here = {places[key] for key, _ in left}
+            lowest = highest = place
+            while lowest - 1 in here:
+                lowest -= 1
+            while highest + 1 in here:
+                highest += 1
+            left = [item for item in left if lowest <= places[item[0]] <= highest]
+        if len(left) == len(kept):
+            break
+        kept = left
+    return kept
 
 
 # ------------------------------------------------------------------------------------------------------- merging
@@ -260,7 +360,7 @@ def _merge(group: Sequence[Memory], count: int | None = None) -> Merge:
 
 def _write(store: Store, namespace: str, groups: Sequence[Sequence[Held]]) -> list[Merge]:
     """Merge groups in one transaction, but for those of which a memory has changed since."""
-    model = _model(store)
+    model = store.vectors_model
     with store.writing():
         fresh = store.ledger.memories([key for group in groups for key, _ in group], namespace)
         merges: list[Merge] = []
@@ -271,7 +371,8 @@ def _write(store: Store, namespace: str, groups: Sequence[Sequence[Held]]) -> li
             if not all(key in fresh for key, _ in group):
                 continue
             members = [fresh[key] for key, _ in group]
-            behind = [original for key, _ in group for original in _originals(store, key, fresh[key], model)]
+            as_stored = sorted(key for key, _ in group)
+            behind = [original for key in as_stored for original in _originals(store, key, fresh[key], model)]
             merges.append(_merge(members, len(behind)))
             hidden.append((members[0].id, [memory.id for memory in members], behind))
             ending.extend(key for key, _ in group[1:])
@@ -280,7 +381,9 @@ def _write(store: Store, namespace: str, groups: Sequence[Sequence[Held]]) -> li
         if merges:
             number = groups[0][0][0] >> LABEL_BITS
             then = partial(_hide, number=number, hidden=hidden)
-            store.write([merge.memory for merge in merges], vectors, ending=ending, hiding=True, then=then)
+            store.write(
+                [merge.memory for merge in merges], vectors, ending=ending, hiding=True, keep_merged=True, then=then
+            )
     return merges
 
 
@@ -296,8 +399,3 @@ def _hide(connection: sqlite3.Connection, number: int, hidden: Iterable[tuple[st
         for member in members:
             originals.drop(connection, number, member)
         originals.keep(connection, number, into_id, behind)
-
-
-def _model(store: Store) -> str:
-    """What vectors of the store are of."""
-    return f"{store.model}@{store.vectors_version}"

@@ -23,7 +23,7 @@ from jiyi.consolidate import Consolidated
 from jiyi.consolidate import consolidate as run_consolidate
 from jiyi.consolidate import unconsolidate as run_unconsolidate
 from jiyi.context import Context, ContextConfig, render_context
-from jiyi.conversation import add_new, checked_roles, conversation_memories
+from jiyi.conversation import add_conversation, checked_roles
 from jiyi.derived import flush_to_disk
 from jiyi.distill import Distillation, Distilled, Extractor, extractor_name, is_async
 from jiyi.distill import adistill as run_adistill
@@ -31,7 +31,7 @@ from jiyi.distill import distill as run_distill
 from jiyi.embedders import check_embedder, companion_of
 from jiyi.errors import ModelError, NotFoundError, StoreError
 from jiyi.facts import FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
-from jiyi.filters import Condition, Where, compile_where
+from jiyi.filters import Condition, Where, compile_where, parse_where
 from jiyi.hits import Hits
 from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name, composed_text
 from jiyi.models.files import ModelFilesError
@@ -50,7 +50,7 @@ from jiyi.search import search_many as run_search_many
 from jiyi.slots import SlotQuery, fill_slots
 from jiyi.spaces import checked_namespaces, condition_in, names_in, only_name
 from jiyi.store import Store
-from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
+from jiyi.timestamps import TimeLike, to_datetime, to_microseconds, to_seconds, utc_now
 from jiyi.topic import Related
 
 MemoryLike = Memory | str | Mapping[str, Any]
@@ -98,7 +98,8 @@ class Engine:
 
         Args:
             memory: a text (with the fields as keywords), a `Memory`, or a mapping of its fields.
-            id: an id that exists in the namespace is replaced; a new time-ordered one when left out.
+            id: an id that exists in the namespace is replaced, and what was merged into that (`consolidate`) comes
+                back; a new time-ordered one when left out.
             namespace, kind, timestamp, session, speaker, metadata, expires_at, sources: see `Memory`. They override
                 what a `Memory` or mapping says.
             vector: shape (dim,), instead of the embedder's.
@@ -154,7 +155,8 @@ class Engine:
             try:
                 items.append(as_memory(item, namespace=namespace, kind=kind))
             except (TypeError, ValueError) as error:
-                raise type(error)(f"memory {i} of the batch: {error}; nothing of the batch was stored") from None
+                plain = TypeError if isinstance(error, TypeError) else ValueError  # subclasses may take more
+                raise plain(f"memory {i} of the batch: {error}; nothing of the batch was stored") from None
         given = self._checked_vectors(vectors, len(items))
         places = {(memory.namespace, memory.id): i for i, memory in enumerate(items)}
         last = sorted(places.values())
@@ -184,7 +186,7 @@ class Engine:
         """Change fields of a memory; return it as it is now. It counts as stored anew.
 
         A memory whose text stays keeps its vector; one whose text changes gets the embedder's, or `vector`. The text of
-        a fact or a procedure that was made of its fields changes with them.
+        a fact or a procedure that was made of its fields changes with them. What was merged into it stays behind it.
 
         Raises:
             NotFoundError: there is none with this id.
@@ -201,7 +203,9 @@ class Engine:
             if "text" not in fields and memory.text == composed_text(memory.to_dict()):
                 changed = replace(changed, text=composed_text(changed.to_dict()) or memory.text)
             kept = self._store.ledger.vector(key) if vector is None and changed.text == memory.text else None
-            self.add(changed, vector=vector if kept is None else np.frombuffer(kept, dtype=np.float32))
+            given = vector if kept is None else np.frombuffer(kept, dtype=np.float32)
+            # It has its usage, and stands for what it stood for.
+            self._store.write([changed], self._checked_vectors([given], 1), inherit_usage=False, keep_merged=True)
         return changed
 
     def delete(self, ids: str | Iterable[str], *, namespace: str = "default") -> int:
@@ -213,7 +217,10 @@ class Engine:
             return self._store.end([item[0] for item in found if item is not None])
 
     def forget(self, where: Where, *, namespace: str = "default", dry_run: bool = False) -> int:
-        """Forget every memory of a namespace that a filter holds for; return how many (would) go. `{}` is all."""
+        """Forget every memory of a namespace that a filter holds for; return how many (would) go. `{}` is all.
+
+        What is merged into another memory (`consolidate`) is not looked at: it goes, and only goes, with that one.
+        """
         if not isinstance(where, Mapping):
             raise TypeError(f"forget takes a filter, got {type(where).__name__}; {{}} forgets the whole namespace")
         self._store.check_usable()
@@ -249,7 +256,8 @@ class Engine:
 
         Not reached: what lies outside the store's folder (snapshots, exports, logs of yours), blocks that the file
         system or the disk has given up and not overwritten, and other memories that say the same (what was distilled
-        of it) or name its id (`sources`). What is merged into another memory (`consolidate`) is erased with that one.
+        of it) or name its id (`sources`). What is merged into another memory (`consolidate`) is erased with that one,
+        and by itself it cannot be.
 
         Args:
             ids: one, or several; unknown ones are passed over.
@@ -273,7 +281,8 @@ class Engine:
         condition = _in_namespace(checked_name(namespace, "namespace"), where if ids is None else {"id": {"in": named}})
         self._store.check_writable("erase")
         self._refuse_prefix(namespace, "erase")
-        return self._store.erase(namespace, condition, named, wait_s)
+        test = None if where is None else parse_where(where).test
+        return self._store.erase(namespace, condition, named, wait_s, test)
 
     def retain(
         self,
@@ -322,7 +331,7 @@ class Engine:
         Raises:
             StoreError: it could not be written; nothing has changed.
         """
-        return self._use("reinforce", ids, namespace, _seconds(now), uses=1)
+        return self._use("reinforce", ids, namespace, now, uses=1)
 
     def outcome(
         self, ids: str | Iterable[str], *, success: bool, namespace: str = "default", now: TimeLike | None = None
@@ -335,9 +344,10 @@ class Engine:
         """
         if not isinstance(success, bool):
             raise TypeError(f"success must be True or False, got {success!r:.80}")
-        return self._use("outcome", ids, namespace, _seconds(now), uses=1, successes=success, failures=not success)
+        return self._use("outcome", ids, namespace, now, uses=1, successes=success, failures=not success)
 
-    def _use(self, call: str, ids: str | Iterable[str], namespace: str, now_s: float, **counts: int) -> int:
+    def _use(self, call: str, ids: str | Iterable[str], namespace: str, now: TimeLike | None, **counts: int) -> int:
+        now_us = to_microseconds(utc_now() if now is None else to_datetime(now, "now"))
         self._store.check_writable(call)
         wanted = _checked_ids(ids, call)
         with self._store.writing():
@@ -349,7 +359,7 @@ class Engine:
                         raise ValueError(
                             f"{memory.id!r} is {memory.kind}; only procedural memories have outcomes: use reinforce"
                         )
-            return self._store.use([key for key, _ in held], now_s, **{name: int(n) for name, n in counts.items()})
+            return self._store.use([key for key, _ in held], now_us, **{name: int(n) for name, n in counts.items()})
 
     def add_messages(
         self,
@@ -364,16 +374,22 @@ class Engine:
         """Remember a conversation as agents hold it; return the ids of what was new, oldest first. All or none.
 
         Each message that says something becomes an episodic memory of its session. Give the conversation again when it
-        has grown, whole or its end, and only what is new is stored: an id follows from the session, the speaker, the
-        text, the time if the message has one, and how often the same was said before in the list. (What was deleted
-        since is new again.)
+        has grown, whole or a window of its last messages, and only what is new is stored: what the list begins with is
+        laid over the end of what is stored of the session, as far as the two agree in speaker, text, attachments and
+        given times, and what stands behind that is new, also where it says what was said before ("ok"). A list that
+        holds all that is stored adds what stands before and after it, in its place. Where neither fits, since
+        something was deleted or the window begins elsewhere, a message is new if the session does not hold it as many
+        times as the list has up to there: what was deleted is new again. Of messages with a time, one that is stored
+        is never new. A window must overlap what is stored: a lone "ok" cannot be told from the one before.
 
         Args:
             messages: oldest first: mappings or objects with role and content (text, or parts as OpenAI and Anthropic
                 have them), or texts, which are the user's. The speaker is a message's name, or its role; the time its
-                timestamp, created_at or time, or now. Tool calls, with the beginning of what they returned, images and
-                files go into `metadata` (tool_calls, images, files), beside the role; of an image or a file its type,
-                size and SHA-256 or address. The calls of an assistant's message without text go with its next one.
+                timestamp, created_at or time; the last without one was said now, those before it a microsecond apart,
+                all between what stands before and after them. Tool calls, with the beginning of what they returned,
+                images and files go into `metadata` (tool_calls, images, files), beside the role; of an image or a file
+                its type, size and SHA-256 or address. The calls of an assistant's message without text go with its
+                next one.
             session: the conversation's name.
             namespace: whose it is.
             roles: which are stored; add "system" or "tool" for those.
@@ -387,7 +403,8 @@ class Engine:
         self._store.check_writable("add_messages")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise TypeError(f"metadata must be a mapping with text keys, got {type(metadata).__name__}")
-        memories = conversation_memories(
+        return add_conversation(
+            self._store,
             messages,
             session=checked_name(session, "session"),
             namespace=checked_name(namespace, "namespace"),
@@ -395,7 +412,6 @@ class Engine:
             metadata=metadata or {},
             now=utc_now() if now is None else to_datetime(now, "now"),
         )
-        return add_new(self._store, namespace, memories)
 
     def distill(
         self,
@@ -504,12 +520,14 @@ class Engine:
         """Merge near-identical memories of a namespace, each group into one; `unconsolidate` gives them back.
 
         Two are near-identical if they are of one kind, speaker and expiry, share their words (Jaccard) in the same
-        order and have vectors alike (where they have any), and differ in no number, weekday, month or negation; facts
-        must state the same, and procedures have the same steps. (A name in place of another is one word of many:
-        `dry_run` shows what would be merged.) All of a group are that to the one that stays, which is the latest, with
-        its id, text and time (a fact keeps the earliest time: it has held since then). It has the number of memories
-        that it stands for in `metadata["merged"]`, the sources of all and their ids as `sources`, and their uses and
-        outcomes added up.
+        order and have vectors alike (where they have any), and differ in no number, sign, weekday, month or negation
+        that is known; facts must state the same with no other fact of theirs between, and procedures have the same
+        steps. (A name in place of another is one word of many: `dry_run` shows what would be merged.) Facts whose time
+        another fact of theirs shares stay, and so do memories whose time another of their session does. All of a group
+        are near-identical to the one that stays, which is the latest, with its id, text and time (a fact keeps the
+        earliest time: it has held since then). It has the number of memories that it stands for in
+        `metadata["merged"]` (what you keep under that name is replaced, until it is undone), the sources of all and
+        their ids as `sources`, and their uses and outcomes added up.
 
         The others are in no search, list or count any more, and their ids are unknown. They lie in the store behind
         the memory that stays, and go with it when that is deleted, forgotten, erased or expires. `as_of` a moment
@@ -741,7 +759,8 @@ class Engine:
             now: the moment that recency and expiry count from; give it to replay an answer. `as_of` when left out, or
                 the present.
             as_of: answer from what had happened by then (by timestamp), with the facts that held then, as a store
-                would that was given no more. What was deleted or replaced since is not there.
+                would that was given no more. What was deleted or replaced since is not there, and a memory that was
+                used since counts as never used.
             query_vector: shape (dim,), instead of the embedder's.
             budget_ms: reranking stops in time and says in `.degraded` what it left.
             neighbors: each hit brings the turns around it, so many before and after it in its session (by time, in its
@@ -884,7 +903,7 @@ class Engine:
         if not isinstance(reinforce, bool):
             raise TypeError(f"reinforce must be True or False, got {reinforce!r:.80}")
         if reinforce:
-            self._store.check_writable("build_context(reinforce=True)")
+            self._store.check_writable("reinforce")
         own = {name: overrides.pop(name) for name in _CONTEXT_SETTINGS & overrides.keys()}
         config = replace(config or ContextConfig(), **own)
         as_of = overrides.get("as_of")

@@ -20,8 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from jiyi import originals
 from jiyi.derived import generations_of
 from jiyi.errors import StoreError
+from jiyi.filters import Test, holds
 
 #: Manifest entry of a store in which an erasure has not ended: the numbers of its namespaces, as a JSON list.
 NOTE: Final = "erasing"
@@ -59,6 +61,25 @@ def refuse_merged(connection: sqlite3.Connection, namespace: int, ids: Sequence[
         raise ValueError(
             f"{found[0]!r:.80} is merged into {found[1]!r:.80}; erase that one, or undo it first (unconsolidate)"
         )
+
+
+def refuse_hidden(connection: sqlite3.Connection, namespace: int, test: Test, keys: Sequence[int]) -> None:
+    """Raise if a filter holds for a memory as it was before it was merged into one that is not among the keys.
+
+    That one stays, and with it all that is hidden behind it.
+    """
+    query = "SELECT id FROM memories WHERE namespace = ? AND key IN (SELECT value FROM json_each(?))"
+    going: set[str] | None = None
+    for into_id, memory in originals.every(connection, namespace):
+        if not holds(test, memory):
+            continue
+        if going is None:
+            going = {row[0] for row in connection.execute(query, (namespace, json.dumps(list(keys))))}
+        if into_id not in going:
+            raise ValueError(
+                f"the filter holds for {memory.id!r:.80} as it was before it was merged into {into_id!r:.80}, and not "
+                "for what it is merged into; erase that one by its id, or undo it first (unconsolidate)"
+            )
 
 
 def empty_log(connection: sqlite3.Connection, wait_s: float, who_reads: Callable[[], str]) -> None:

@@ -433,9 +433,7 @@ class Ledger:
             ((sequence, *row) for row in rows),
         )
 
-    def use(
-        self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0
-    ) -> Written:
+    def use(self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0) -> Written:
         """Count uses of memories and how they went, durably, all or none; keys that hold nothing are passed over.
 
         They were used last at `now_us`, unless a later moment is known.

@@ -1,7 +1,8 @@
 """The table of memories that were merged into others: hidden while they are, given back when that is undone.
 
 A row is a memory as it was, usage and vector included. It lives as long as the memory that it was merged into: deleting
-that deletes it. A memory that is added with the id of a hidden one takes its place.
+that deletes it. A memory that is added with the id of a hidden one takes its place; one that is added with the id of
+what they were merged into has them given back before.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Original:
 
 
 def keep(connection: sqlite3.Connection, namespace: int, into_id: str, originals: Iterable[Original]) -> None:
-    """Hide originals behind the memory that they are merged into."""
+    """Hide originals, in the order they were stored, behind the memory that they are merged into."""
     rows = []
     for original in originals:
         record = original.memory.to_json()
@@ -54,8 +55,8 @@ def keep(connection: sqlite3.Connection, namespace: int, into_id: str, originals
 
 
 def of(connection: sqlite3.Connection, namespace: int, into_id: str) -> list[Original]:
-    """Return what was merged into a memory, in the order it happened; empty if nothing was."""
-    query = "SELECT memory, vector, model FROM merged WHERE namespace = ? AND into_id = ?"
+    """Return what was merged into a memory, by time, then as it was stored; empty if nothing was."""
+    query = "SELECT memory, vector, model FROM merged WHERE namespace = ? AND into_id = ? ORDER BY rowid"
     try:
         found = [
             Original(Memory.from_dict(json.loads(record)), vector, model)
@@ -65,7 +66,29 @@ def of(connection: sqlite3.Connection, namespace: int, into_id: str) -> list[Ori
         raise StoreError(
             f"what was merged into {into_id!r:.80} is damaged ({error}); verify() lists all that is"
         ) from error
-    return sorted(found, key=lambda original: (original.memory.timestamp, original.memory.id))
+    return sorted(found, key=lambda original: original.memory.timestamp)
+
+
+def held_by(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> list[str]:
+    """Return which of the ids are those of memories that hide others."""
+    query = (
+        "SELECT DISTINCT into_id FROM merged WHERE namespace = ? AND into_id IN (SELECT value FROM json_each(?)) "
+        "ORDER BY into_id"
+    )
+    return [row[0] for row in connection.execute(query, (namespace, json.dumps(ids)))]
+
+
+def every(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str, Memory]]:
+    """Yield all that is hidden in a namespace: the id of what it is merged into, and itself."""
+    for into_id, record in connection.execute(
+        "SELECT into_id, memory FROM merged WHERE namespace = ? ORDER BY rowid", (namespace,)
+    ):
+        try:
+            yield into_id, Memory.from_dict(json.loads(record))
+        except (TypeError, ValueError) as error:
+            raise StoreError(
+                f"what was merged into {into_id!r:.80} is damaged ({error}); verify() lists all that is"
+            ) from error
 
 
 def drop(connection: sqlite3.Connection, namespace: int, into_id: str) -> None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -20,9 +20,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi import originals
 from jiyi.analysis import analyse
 from jiyi.config import IndexConfig, SearchConfig
-from jiyi.erase import refuse_merged
+from jiyi.erase import refuse_hidden, refuse_merged
 from jiyi.errors import (
     ClosedError,
     DimensionError,
@@ -33,7 +34,7 @@ from jiyi.errors import (
     StoreError,
 )
 from jiyi.filter_fields import Condition
-from jiyi.filters import Filter
+from jiyi.filters import Filter, Test
 from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, UsageRow, Written, column_row
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
@@ -251,11 +252,13 @@ class Store:
         ending: Sequence[int] = (),
         hiding: bool = False,
         inherit_usage: bool = True,
+        keep_merged: bool = False,
         then: Callable[[sqlite3.Connection], None] | None = None,
     ) -> None:
         """Store memories durably, all or none, and show them to the next search. Ids must be distinct per namespace.
 
-        What else one transaction can do is told in `Ledger.put`.
+        A memory that replaces one which others are merged into is another one: those are given back right before,
+        unless keep_merged says that it is the same. What else one transaction can do is told in `Ledger.put`.
 
         Raises:
             DimensionError: a vector of another length than the store's.
@@ -277,6 +280,8 @@ class Store:
             self.check_usable()
             dim = self._dim_with(vectors)  # under the lock: two first writes may bring vectors of different lengths
             first = self.model is None and dim is not None and len(memories) > 0
+            if not keep_merged:
+                self._give_back_behind(memories)
             manifest = {"embedder": self._model_name(), "dim": dim} if first else {}
             if first and self.table is not None and not isinstance(self.embedder, TokenTable):
                 manifest["table"] = self.table.name
@@ -294,6 +299,49 @@ class Store:
                 self.keeper.embedder = self.model
                 self._unload_all()  # partitions loaded before there were vectors have no column for them
             self._publish(written, memories, derived)
+
+    def _give_back_behind(self, memories: Sequence[Memory]) -> None:
+        """Give back what is merged into memories whose ids these have. The caller holds the lock."""
+        ids: dict[str, list[str]] = {}
+        for memory in memories:
+            ids.setdefault(memory.namespace, []).append(memory.id)
+        for name, of_it in ids.items():
+            number = self.ledger.namespace_number(name)
+            if number is None:
+                continue
+            with self.ledger.reading() as connection:
+                leaders = originals.held_by(connection, number, of_it)
+            if leaders:
+                self.give_back(number, leaders)
+
+    def give_back(self, namespace: int, ids: Iterable[str]) -> int:
+        """Put memories that were merged into others in their place again, durably, all or none; return how many.
+
+        Args:
+            namespace: the number of theirs.
+            ids: of what they were merged into; those that hide nothing are passed over.
+        """
+        with self._lock:
+            restored: list[Memory] = []
+            vectors: list[NDArray[np.float32] | None] = []
+            merged: list[str] = []
+            for memory_id in ids:
+                with self.ledger.reading() as connection:
+                    found = originals.of(connection, namespace, memory_id)
+                if found:
+                    merged.append(memory_id)
+                for original in found:
+                    restored.append(original.memory)
+                    usable = original.vector is not None and original.model == self.vectors_model
+                    vectors.append(np.frombuffer(original.vector or b"", np.float32) if usable else None)
+
+            def forget(connection: sqlite3.Connection) -> None:
+                for memory_id in merged:
+                    originals.drop(connection, namespace, memory_id)
+
+            if restored:
+                self.write(restored, vectors, inherit_usage=False, keep_merged=True, then=forget)
+            return len(restored)
 
     def _dim_with(self, vectors: Sequence[NDArray[np.float32] | None]) -> int | None:
         dim = self.dim
@@ -339,9 +387,7 @@ class Store:
             self._publish(written, (), ())
         return len(written.ended)
 
-    def use(
-        self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0
-    ) -> int:
+    def use(self, keys: Sequence[int], now_us: int, *, uses: int = 0, successes: int = 0, failures: int = 0) -> int:
         """Count uses of memories and how they went, durably; return how many memories there were."""
         with self._lock:
             self.check_usable()
@@ -382,7 +428,9 @@ class Store:
             self.end([key for of_kind in keys.values() for key in of_kind])
         return {kind: len(of_kind) for kind, of_kind in keys.items()}
 
-    def erase(self, namespace: str, condition: Condition, ids: Sequence[str], wait_s: float) -> int:
+    def erase(
+        self, namespace: str, condition: Condition, ids: Sequence[str], wait_s: float, test: Test | None = None
+    ) -> int:
         """Delete memories so that no file of the folder holds a byte of them; return how many there were.
 
         Args:
@@ -390,9 +438,10 @@ class Store:
             condition: holds for them.
             ids: theirs, if that is how they were named.
             wait_s: how long to wait for what still reads the files.
+            test: the filter, if that is how they were named.
 
         Raises:
-            ValueError: one of the ids is that of a memory which is merged into another that stays.
+            ValueError: one of them is merged into another that stays.
             StoreError: they are deleted, and something that is named still holds bytes of them.
         """
         with self._erasing:
@@ -403,6 +452,9 @@ class Store:
                     with self.ledger.reading() as connection:
                         refuse_merged(connection, number, ids)
                 keys = self.ledger.select_keys(condition.sql, condition.parameters)
+                if number is not None and test is not None:
+                    with self.ledger.reading() as connection:
+                        refuse_hidden(connection, number, test, keys)
                 written, emptied, concerned = self.ledger.erase(keys, () if number is None else (number,))
                 self._publish(written, (), ())
                 for name in [self._loaded_names[number] for number in emptied & self._loaded_names.keys()]:
@@ -443,6 +495,11 @@ class Store:
     def vectors_version(self) -> int:
         """How often all vectors were replaced by another model's, or anew (`reindex`)."""
         return int(self._vectors_version)
+
+    @property
+    def vectors_model(self) -> str:
+        """What the vectors are of: of any other model, or before a reindex, they say nothing."""
+        return f"{self.model}@{self.vectors_version}"
 
     def indexes(self, partition: Partition) -> Indexes:
         """Return the indexes that a partition has by now."""

@@ -50,7 +50,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "export",
         help="write memories as JSON lines",
         description="Write memories as JSON lines that `jiyi ingest` reads back to the same memories, namespace by "
-        "namespace, in the order they were stored. Vectors are not written: the embedder makes them again.",
+        "namespace, in the order they were stored. Vectors are not written: the embedder makes them again. "
+        "Memories that were merged (consolidate) are written as the one that stands for them.",
         allow_abbrev=False,
     )
     _add_choice(export)

@@ -44,6 +44,9 @@ def everything(engine: jiyi.Engine, namespace: str = "default") -> list[tuple[Me
         (CHINESE, CHINESE + "。"),
         (CHINESE, CHINESE + "哦"),
         ("OK", "ok"),
+        ("It costs （5） at the well-known old mill.", "It costs (5) at the well known old mill!"),
+        ("It costs ＄5 and 1％ more at the mill", "It costs $5 and 1% more at the mill"),
+        ("हम हर रविवार पहाड़ी पर घूमने जाते हैं और बातें करते हैं", "हम हर रविवार पहाड़ी पर घूमने जाते हैं और बातें करते"),
     ],
 )
 def test_near_copies_become_one(engine: jiyi.Engine, first: str, second: str) -> None:
@@ -77,6 +80,35 @@ def test_near_copies_become_one(engine: jiyi.Engine, first: str, second: str) ->
         ("我家里养着三只非常活泼的小猫", "我家里养着四只非常活泼的小猫"),
         ("tea", "coffee"),
         ("!!!", "!!!"),
+        ("The lake was at -5 degrees when we came there", "The lake was at 5 degrees when we came there"),
+        ("The lake was at \u22125 degrees when we came there", "The lake was at 5 degrees when we came there"),
+        ("There are about 10^5 sheep on the hills there", "There are about 10 5 sheep on the hills there"),
+        ("There are about 10\u2075 sheep on the hills there", "There are about 105 sheep on the hills there"),
+        ("A fever of <39 is no reason to call the doctor", "A fever of >39 is no reason to call the doctor"),
+        ("The old lamp that we saw there costs $5 now", "The old lamp that we saw there costs €5 now"),
+        ("The old lamp that we saw there costs -$5 now", "The old lamp that we saw there costs $5 now"),
+        ("The price of the lamp went up by 5% today", "The price of the lamp went up by 5 today"),
+        ("Take 1/2 of the red tablets before the meal", "Take 1-2 of the red tablets before the meal"),
+        ("Take 1.5 of the red tablets before the meal", "Take 1,5 of the red tablets before the meal"),
+        ("Ana is at -5 and Bob is at 3 on that list", "Ana is at 5 and Bob is at -3 on that list"),
+        ("He writes all his programs in C++ at work", "He writes all his programs in C at work"),
+        ("The train from the old town leaves at 9 am", "The train from the old town leaves at 9 pm"),
+        ("Take the tablets once on days with headaches", "Take the tablets twice on days with headaches"),
+        ("The answer to that question of mine is true", "The answer to that question of mine is false"),
+        ("Her answer to that question of mine was yes", "Her answer to that question of mine was no"),
+        ("The party in the garden will be in Jan then", "The party in the garden will be in Feb then"),
+        ("You can park in the yard behind our old house", "You cant park in the yard behind our old house"),
+        ("They did say they will come and they wont", "They did say they will come and they will"),
+        ("Leave the heating on when you leave the house", "Leave the heating off when you leave the house"),
+        ("Call me on the phone before the long meeting", "Call me on the phone after the long meeting"),
+        ("We read chapter IV of the book about the sea", "We read chapter V of the book about the sea"),
+        ("明天上午我们要去城外的山上徒步", "明天下午我们要去城外的山上徒步"),
+        ("我们早上都会去城外的山上徒步", "我们晚上都会去城外的山上徒步"),
+        ("我们今年打算去城外的山上徒步", "我们明年打算去城外的山上徒步"),
+        ("我们昨天又去了城外的山上徒步", "我们今天又去了城外的山上徒步"),
+        ("听说他周末要去城外的山上徒步", "听说她周末要去城外的山上徒步"),
+        ("你们周末要去城外的山上徒步", "你们周末甭要去城外的山上徒步"),
+        ("今天城外的山上气温是-5度左右", "今天城外的山上气温是5度左右"),
     ],
 )  # fmt: skip
 def test_what_says_something_else_stays(engine: jiyi.Engine, first: str, second: str) -> None:
@@ -220,7 +252,7 @@ def _filled(engine: jiyi.Engine) -> None:
                 id=f"{name}{i}",
                 kind=kind,
                 timestamp=f"2026-01-0{i}T00:00:00.00000{i}",
-                session=f"s{i}",
+                session=f"s{name}{i}",
                 speaker="李雷",
                 metadata={"n": i, "f": 0.1, "l": [1, None, {"a.b": "\u2028"}]},
                 sources=[f"q{i}"],
@@ -309,7 +341,7 @@ def test_an_id_that_is_given_again_is_the_new_memory(engine: jiyi.Engine) -> Non
     assert engine.get("b").text == ENGLISH
 
 
-@pytest.mark.parametrize("how", ["delete", "forget", "erase", "replace then delete", "expire"])
+@pytest.mark.parametrize("how", ["delete", "forget", "erase", "expire"])
 def test_originals_go_with_what_they_were_merged_into(folder: Path, how: str) -> None:
     with jiyi.open(folder, embedder=HashEmbedder(8)) as engine:
         engine.add("it stays")
@@ -322,9 +354,6 @@ def test_originals_go_with_what_they_were_merged_into(folder: Path, how: str) ->
             engine.delete("b")
         elif how == "forget":
             engine.forget({"text": ENGLISH})
-        elif how == "replace then delete":
-            engine.add("anew", id="b")
-            engine.delete("b")
         elif how == "expire":
             engine.compact(now="2031-01-01")
         else:
@@ -422,6 +451,27 @@ def test_memories_that_change_while_they_are_compared_are_left(
     assert engine.count() == 3
 
 
+def test_a_fact_that_comes_while_they_are_compared_keeps_apart(
+    engine: jiyi.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jiyi import consolidate as module
+
+    for name, month in (("a", 1), ("c", 3)):
+        engine.add(Memory.fact("Ana", "lives in", "Paris", id=name, timestamp=f"2026-0{month}-01"))
+    engine.add_many([{"text": ENGLISH, "id": name, "session": "s", "timestamp": i} for i, name in enumerate("xy")])
+    compare = module.near_copies
+
+    def meanwhile(*arguments: Any) -> Any:
+        engine.add(Memory.fact("Ana", "lives in", "Lyon", id="b", timestamp="2026-02-01"))
+        engine.add("of the same time", session="s", timestamp=0)
+        return compare(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "near_copies", meanwhile)
+        assert engine.consolidate().merges == ()
+    assert [fact.id for fact in engine.facts()] == ["c"]
+
+
 def test_an_empty_namespace(engine: jiyi.Engine) -> None:
     assert engine.consolidate().merges == ()
     assert engine.unconsolidate("a") == 0
@@ -456,3 +506,120 @@ def test_a_reader_may_look_and_not_merge(folder: Path) -> None:
             engine.consolidate()
         with pytest.raises(jiyi.ReadOnlyError):
             engine.unconsolidate("a")
+
+
+def test_a_fact_that_held_meanwhile_keeps_apart_whatever_keeps_it_from_the_group(engine: jiyi.Engine) -> None:
+    def ana(name: str, month: int, place: str = "Paris", **fields: Any) -> None:
+        engine.add(Memory.fact("Ana", "lives in", place, id=name, timestamp=f"2026-0{month}-01", **fields))
+
+    ana("p1", 1)
+    ana("p2", 2, expires_at="2026-03-01")
+    ana("p3", 4)
+    assert engine.consolidate().merges == ()
+    assert [fact.id for fact in engine.facts()] == ["p3"]
+    engine.erase(where={})
+    ana("p1", 1)
+    ana("p2", 2, speaker="Bob")
+    ana("p3", 4)
+    assert engine.consolidate().merges == ()
+    assert [fact.id for fact in engine.facts()] == ["p3"]
+    engine.erase(where={})
+    ana("p1", 1, session="s")
+    ana("p2", 2, session="t")
+    ana("p3", 3, session="s")
+    assert engine.consolidate({"session": "s"}).merges == ()
+    assert [fact.id for fact in engine.facts()] == ["p3"]
+    assert engine.consolidate().ids == ["p3"]
+    engine.erase(where={})
+    ana("p1", 1, text=ENGLISH)
+    ana("p2", 2, text=CHINESE)  # states the same in other words
+    ana("p3", 3, text=ENGLISH)
+    ana("p4", 4, text=ENGLISH)
+    assert [[m.id for m in merge.originals] for merge in engine.consolidate().merges] == [["p4", "p3"]]
+    assert [fact.id for fact in engine.facts()] == ["p4"]
+
+
+def test_facts_of_one_time_stay_in_order(engine: jiyi.Engine) -> None:
+    def ana(name: str, place: str, month: int) -> None:
+        engine.add(Memory.fact("Ana", "lives in", place, id=name, timestamp=f"2026-0{month}-01"))
+
+    ana("a", "Paris", 1)
+    ana("b", "Lyon", 1)
+    ana("c", "Lyon", 2)
+    assert engine.consolidate().merges == ()
+    ana("d", "Lyon", 3)
+    ana("e", "Paris", 3)
+    done = engine.consolidate()
+    assert done.merges == ()
+    assert [fact.id for fact in engine.facts()] == ["e"]
+    ana("f", "Paris", 4)
+    ana("g", "Paris", 4)  # all of one time are in the group
+    assert [[m.id for m in merge.originals] for merge in engine.consolidate().merges] == [["g", "f"]]
+    assert [fact.id for fact in engine.facts()] == ["g"]
+    assert engine.unconsolidate("g") == 2
+    assert [fact.id for fact in engine.facts()] == ["g"]
+
+
+def test_turns_of_one_time_stay_in_order(engine: jiyi.Engine) -> None:
+    engine.add_many(
+        [
+            {"text": text, "id": name, "session": session, "timestamp": at}
+            for name, text, session, at in (
+                ("a", ENGLISH, "s", 1),
+                ("b", "something else", "s", 1),
+                ("c", ENGLISH, "s", 2),
+                ("d", ENGLISH, "s", 3),
+                ("e", ENGLISH, "t", 1),
+            )
+        ]
+    )
+    assert [[m.id for m in merge.originals] for merge in engine.consolidate().merges] == [["d", "c", "e"]]
+    engine.add("and else", id="f", session="s", timestamp=3)
+    engine.add(ENGLISH, id="g", session="t", timestamp=3)
+    assert engine.consolidate().merges == ()  # the one that would stay, of the latest, is tied
+    assert engine.count() == 5
+
+
+def test_ties_within_a_group_come_back_in_the_order_they_were_stored(engine: jiyi.Engine) -> None:
+    names = ["z", "m", "a", "q"]
+    engine.add_many([{"text": ENGLISH, "id": name, "session": "s", "timestamp": 5} for name in names])
+    assert engine.consolidate().ids == ["q"]
+    engine.compact()
+    assert engine.unconsolidate("q") == 4
+    assert [memory.id for memory in engine.list()] == names
+
+
+def test_an_unrelated_memory_of_the_same_id_does_not_stand_for_the_others(engine: jiyi.Engine) -> None:
+    engine.add_many([{"text": ENGLISH, "id": name, "timestamp": i} for i, name in enumerate("abc")])
+    engine.add("apart", id="x")
+    engine.reinforce(["a", "c"], now="2026-03-01")
+    before = {memory.id: memory for memory in engine.list()}
+    assert engine.consolidate().ids == ["c"]
+    engine.add("an unrelated one", id="c")
+    after = {memory.id: memory for memory in engine.list()}
+    assert {name: after[name] for name in "abx"} == {name: before[name] for name in "abx"}
+    assert after["c"].text == "an unrelated one"
+    assert after["c"].uses == 1  # of the memory that it replaces, not of all that were merged
+    assert engine.unconsolidate("c") == 0
+    assert engine.get("c").text == "an unrelated one"
+    assert set(engine.search("hiking", k=9).ids) >= {"a", "b"}
+    assert engine.verify() == []
+
+
+def test_a_batch_may_replace_both_what_stands_and_what_is_hidden(engine: jiyi.Engine) -> None:
+    engine.add_many([{"text": ENGLISH, "id": name, "timestamp": i} for i, name in enumerate("abc")])
+    engine.consolidate()
+    engine.add_many([{"text": "new a", "id": "a"}, {"text": "new c", "id": "c"}])
+    assert {memory.id: memory.text for memory in engine.list()} == {"a": "new a", "b": ENGLISH, "c": "new c"}
+    assert engine.unconsolidate("c") == 0
+
+
+def test_metadata_of_that_name_comes_back(engine: jiyi.Engine) -> None:
+    engine.add_many(
+        [{"text": ENGLISH, "id": name, "timestamp": i, "metadata": {"merged": "mine"}} for i, name in enumerate("ab")]
+    )
+    before = everything(engine)
+    engine.consolidate()
+    assert engine.get("b").metadata == {"merged": 2}
+    engine.unconsolidate("b")
+    assert everything(engine) == before

@@ -299,6 +299,24 @@ def test_what_was_merged_into_a_memory_goes_with_it(folder: Path, words: str) ->
         assert engine.verify() == []
 
 
+def test_a_filter_that_holds_for_what_is_hidden_alone_erases_nothing(engine: jiyi.Engine) -> None:
+    for i, name in enumerate(("Ana", "Bob")):
+        engine.add(ENGLISH, id=name, timestamp=i, session=name, namespace="n")
+    engine.add("apart", id="apart", session="Ana", namespace="n")
+    engine.add(ENGLISH, session="Ana")
+    assert engine.consolidate(namespace="n").ids == ["Bob"]
+    with pytest.raises(ValueError, match="'Ana' as it was before it was merged into 'Bob'"):
+        engine.erase(where={"session": "Ana"}, namespace="n")
+    assert engine.count(namespace="n") == 2
+    engine.update("Bob", text="something else", namespace="n")
+    with pytest.raises(ValueError, match="merged into 'Bob'"):
+        engine.erase(where={"text": ENGLISH}, namespace="n")
+    assert engine.erase(where={"session": "Ana"}) == 1  # in another namespace
+    assert engine.erase(where={"session": {"in": ["Ana", "Bob"]}}, namespace="n") == 2
+    assert engine.unconsolidate("Bob", namespace="n") == 0
+    assert engine.count(namespace=None) == 0
+
+
 def test_no_trace_of_what_was_distilled(folder: Path) -> None:
     with opened(folder) as engine:
         engine.add(ENGLISH, id="a", session="wednesday-at-the-pier")
