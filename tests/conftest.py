@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # The same examples on every run; no deadline, because the first call of a kernel may compile it.
-settings.register_profile("jiyi", deadline=None, derandomize=True, max_examples=60, database=None)
+settings.register_profile("jiyi", deadline=None, derandomize=True, max_examples=30, database=None)
 settings.load_profile("jiyi")
 
 TokenColumns = tuple[NDArray[np.int64], NDArray[np.uint32]]
