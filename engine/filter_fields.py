@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jiyi.memory import KINDS, Memory
+from jiyi.memory import FIELDS, KINDS, Memory
 from jiyi.timestamps import to_datetime, to_microseconds
 
 #: What a field of a memory holds, in the form that tests compare: None when it is absent, a tuple for a list (what
@@ -43,29 +43,7 @@ _LISTS: Final = {"sources": "m.sources", "steps": "m.steps"}
 _COUNTS: Final = {"uses": "u.uses", "successes": "u.successes", "failures": "u.failures"}
 
 #: Every field, as error messages list them.
-NAMES: Final = (
-    "id",
-    "namespace",
-    "kind",
-    "timestamp",
-    "session",
-    "speaker",
-    "text",
-    "expires_at",
-    "sources",
-    "subject",
-    "predicate",
-    "object",
-    "multivalued",
-    "title",
-    "steps",
-    "use_when",
-    "uses",
-    "last_used",
-    "successes",
-    "failures",
-    "metadata.<key>",
-)
+NAMES: Final = (*(name for name in FIELDS if name != "metadata"), "metadata.<key>")
 
 
 @dataclass(frozen=True, slots=True)

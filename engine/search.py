@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -260,40 +261,30 @@ def _recalled_over(
     clock: _Clock,
 ) -> tuple[Recalled, list[tuple[str, str]]]:
     """The candidates of several namespaces, as of one that holds what they hold."""
+
+    def see(name: str) -> Seen | None:
+        partition = store.partition(name)
+        return None if partition is None else _seen(store, name, partition, settings, where)
+
+    def once() -> tuple[Recalled, list[tuple[str, str]]]:
+        spaces = Spaces(names, see, store.size_of, store.budget_bytes)
+        counts = counted(spaces, _counted_terms(store, text, terms), _token_rows(store, terms))
+        tokens, weights, vector, degraded = _lookup(store, counts, text, terms, settings)
+        asked = Asked.over(counts, text, terms, settings.k, settings.now_s, settings.config, vector, tokens, weights)
+        clock.lap("query")
+        config, table = store.index_config, _table(store)
+        return recall_several(spaces, asked, store.indexes, partial(graph_of, store), config, table), degraded
+
     while True:
         version = store.vectors_version
         try:
-            recalled = _recalled_once(store, names, text, terms, settings, where, clock)
+            recalled = once()
         except ValueError:  # vectors of different lengths
             if store.vectors_version == version:
                 raise
         if store.vectors_version == version:
             return recalled
         # A reindex ended while namespaces were looked at, one after the other: some had the vectors of another model.
-
-
-def _recalled_once(
-    store: Store,
-    names: Sequence[str],
-    text: str,
-    terms: QueryTerms,
-    settings: Settings,
-    where: Filter | None,
-    clock: _Clock,
-) -> tuple[Recalled, list[tuple[str, str]]]:
-    def see(name: str) -> Seen | None:
-        partition = store.partition(name)
-        return None if partition is None else _seen(store, name, partition, settings, where)
-
-    spaces = Spaces(names, see, store.size_of, store.budget_bytes)
-    counts = counted(spaces, _counted_terms(store, text, terms), _token_rows(store, terms))
-    tokens, token_weights, vector, degraded = _lookup(store, counts, text, terms, settings)
-    asked = Asked.over(counts, text, terms, settings.k, settings.now_s, settings.config, vector, tokens, token_weights)
-    clock.lap("query")
-    recalled = recall_several(
-        spaces, asked, store.indexes, lambda partition: graph_of(store, partition), store.index_config, _table(store)
-    )
-    return recalled, degraded
 
 
 def _counted_terms(store: Store, text: str, terms: QueryTerms) -> NDArray[np.uint64]:

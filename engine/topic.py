@@ -12,8 +12,8 @@ It tells a *clear* change, and takes everything else for the same topic:
 "Related" is the dense distance (`relatedness.Relatedness`); without an embedder, words alone decide. Words alone, and
 with the table that ships: of 2,707 turns of LoCoMo's talks 9.5 % and 3.8 % were taken for a change that is none, of 389
 Chinese ones (children's talk, of which only one side is there) 35.5 % and 21.1 %. Of 977 English questions on something
-else 77.3 % and 79.1 % were recognised without any announcement, of 160 Chinese ones 96.3 % and 96.3 %, and of 160
-Chinese openings of another talk 83.1 % and 79.4 %.
+else 77.3 % and 79.1 % were recognised without any announcement, of 160 Chinese ones 96.2 % and 96.2 %, and of 160
+Chinese openings of another talk 83.1 % and 79.4 % (benches/topic_switch.py).
 """
 
 from __future__ import annotations
