@@ -17,16 +17,27 @@ U8 = np.dtype(np.uint8)
 U16 = np.dtype(np.uint16)
 U32 = np.dtype(np.uint32)
 
+_ndarray = np.ndarray
 _READY = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+
+
+def is_array(value: Any, dtype: np.dtype[Any], ndim: int) -> bool:
+    """Whether a value is a C-contiguous, aligned array of that dtype and number of axes."""
+    return (
+        isinstance(value, _ndarray)
+        and (value.dtype is dtype or value.dtype == dtype)
+        and value.ndim == ndim
+        and value.flags.num & _READY == _READY
+    )
 
 
 def array(value: Any, dtype: np.dtype[Any], ndim: int, name: str) -> int:
     """Refuse what is not a C-contiguous, aligned array of that dtype and number of axes; return its length."""
-    if (
-        not isinstance(value, np.ndarray)
-        or value.dtype != dtype
-        or value.ndim != ndim
-        or value.flags.num & _READY != _READY
+    if not (  # `is_array`, written out: a search checks some seventy arrays
+        isinstance(value, _ndarray)
+        and (value.dtype is dtype or value.dtype == dtype)
+        and value.ndim == ndim
+        and value.flags.num & _READY == _READY
     ):
         _refuse(value, dtype, ndim, name)
     return len(value)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import pickle
 import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -36,6 +37,7 @@ __all__ = [
     "int64",
     "jit",
     "jit_sum",
+    "popcount",
     "prefetch",
     "reads",
     "uint8",
@@ -51,6 +53,10 @@ _dumps: Any = serialize.dumps
 
 _declared: list[tuple[Any, tuple[Any, ...]]] = []
 _compile_lock = threading.Lock()
+
+# How long a fork waits for a kernel that is being compiled: in the child nobody would finish it, or let go of locks.
+_FORK_WAIT_S: Final = 10.0
+_held_for_fork: list[bool] = []
 
 
 def reads(dtype: Any, ndim: int = 1) -> Any:
@@ -111,8 +117,32 @@ def _fetch_nothing(array: Any, row: Any) -> None:
     """Kernels as plain Python know no memory."""
 
 
+@intrinsic
+def _count_bits(_typing: Any, word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+def _bits_of(word: Any) -> Any:
+    return _count_bits(word)  # type: ignore[call-arg]
+
+
+def _plain_bits_of(word: Any) -> Any:
+    return int(word).bit_count()
+
+
+def _helper(compiled: Any, plain: Any) -> Any:
+    """What kernels call: one of the two, by whether Numba compiles."""
+    return plain if getattr(numba.config, "DISABLE_JIT", False) else numba.njit(nogil=True)(compiled)
+
+
+#: How many bits of a uint64 are 1.
+popcount: Any = _helper(_bits_of, _plain_bits_of)
+
 #: Asks for a row of a C-contiguous table ahead of its use: rows picked here and there come from main memory.
-prefetch: Any = _fetch_nothing if getattr(numba.config, "DISABLE_JIT", False) else numba.njit(nogil=True)(_fetch_row)
+prefetch: Any = _helper(_fetch_row, _fetch_nothing)
 
 
 def compile_all() -> int:
@@ -149,6 +179,19 @@ def _compile(dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> None:
         for signature in signatures:
             dispatcher.compile(signature)
         dispatcher.disable_compile()  # from here on Numba converts arguments instead of compiling for their types
+
+
+def _before_fork() -> None:
+    _held_for_fork.append(_compile_lock.acquire(timeout=_FORK_WAIT_S))
+
+
+def _after_fork() -> None:
+    if _held_for_fork.pop():
+        _compile_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 @functools.cache
@@ -210,7 +253,10 @@ class _SafeCache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        files: Any = _VerifiedFiles(self._cache_path, self._impl.filename_base, _sources_digest())
+        stem = self._impl.filename_base
+        if getattr(numba.config, "BOUNDSCHECK", None):  # another code, which must not be taken for this one or that
+            stem += "-checked"
+        files: Any = _VerifiedFiles(self._cache_path, stem, _sources_digest())
         self._cache_file = files
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

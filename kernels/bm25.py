@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jiyi.kernels import _check
 from jiyi.kernels._jit import float64, int64, jit, reads, uint8, uint16, uint32, writes
+from jiyi.kernels._order import offer, sort_heap
 
 # Adding and taking away this number rounds to a multiple of 2^-40, and sums of such multiples are exact up to 8,192. So
 # a score does not depend on the order of the terms, which comes from when a namespace met them: it is the same to the
@@ -396,6 +397,161 @@ def _bm25_scores_kernel(
             length = float64(lengths[row])
             scores[row] = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
     return -1
+
+
+def bm25_top_k(
+    query_ids: NDArray[np.uint32],
+    weights: NDArray[np.float64],
+    postings: Postings,
+    n_base: int,
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.uint32],
+    freqs: NDArray[np.uint16],
+    lengths: NDArray[np.uint32],
+    n: int,
+    eligible: NDArray[np.uint8],
+    average_length: float,
+    k: int,
+    *,
+    k1: float,
+    b: float,
+    room: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """The k eligible rows of the highest BM25 score above 0, best first; rows that share no token are not touched.
+
+    `top_k(bm25_scores(…), eligible, k, above=0)[0]`, to the bit; the formula and its source stand there.
+
+    Args:
+        query_ids, weights, postings, n_base, indptr, ids, freqs, lengths, n, eligible, average_length, k1, b: see
+            `bm25_scores`; weights above 0, or a row whose terms add nothing may be left out.
+        k: at least 0.
+        room: shape (≥ n,), float64, of zeros: scores are added up in it, and it holds zeros again afterwards. Not to be
+            shared by two calls at a time.
+
+    Returns:
+        Shape (≤ k,), int64; ties go to the lower row. Nothing matches, or n = 0: empty. O(entries of the query's tokens
+        + tokens from n_base on + k log k).
+
+    Raises:
+        TypeError: an array of another dtype, or a number of another type.
+        ValueError: arrays that do not belong together, query_ids not ascending, or a number out of range.
+    """
+    q = _check.array(query_ids, _check.U32, 1, "query_ids")
+    _check.length(_check.array(weights, _check.F64, 1, "weights"), q, "weights", "query_ids")
+    n, n_base = _check_base(postings, n_base, n)
+    _check_tokens(indptr, ids, freqs, n)
+    _check.at_least(_check.array(lengths, _check.U32, 1, "lengths"), n, "lengths")
+    _check.at_least(_check.array(eligible, _check.U8, 1, "eligible"), n, "eligible")
+    _check.at_least(_check.array(room, _check.F64, 1, "room"), n, "room")
+    average_length = _check.not_negative(average_length, "average_length")
+    k1, b = _check.not_negative(k1, "k1"), _check.fraction(b, "b")
+    rows = np.empty(min(_check.count(k, "k"), n), np.int64)
+    held = _bm25_top_k_kernel(
+        query_ids,
+        weights,
+        postings.indptr,
+        postings.rows,
+        postings.freqs,
+        n_base,
+        indptr,
+        ids,
+        freqs,
+        lengths,
+        eligible,
+        average_length,
+        k1,
+        b,
+        room[:n],
+        rows,
+    )
+    if held < 0:
+        _refuse_bad_query(-held - 1, query_ids)
+    return rows[:held]
+
+
+@jit(
+    (
+        reads(uint32),
+        reads(float64),
+        reads(int64),
+        reads(uint32),
+        reads(uint16),
+        int64,
+        reads(int64),
+        reads(uint32),
+        reads(uint16),
+        reads(uint32),
+        reads(uint8),
+        float64,
+        float64,
+        float64,
+        writes(float64),
+        writes(int64),
+    )
+)
+def _bm25_top_k_kernel(
+    query_ids: Any,
+    weights: Any,
+    post_indptr: Any,
+    post_rows: Any,
+    post_freqs: Any,
+    n_base: Any,
+    indptr: Any,
+    ids: Any,
+    freqs: Any,
+    lengths: Any,
+    eligible: Any,
+    average_length: Any,
+    k1: Any,
+    b: Any,
+    scores: Any,
+    rows: Any,
+) -> Any:
+    vocabulary_size = len(post_indptr) - 1
+    most = 0
+    for t in range(len(query_ids)):
+        token = query_ids[t]
+        if t > 0 and token <= query_ids[t - 1]:
+            return -t - 1
+        if token < vocabulary_size:
+            most += post_indptr[token + 1] - post_indptr[token]
+    touched = np.empty(min(most, n_base), np.uint32)
+    count = 0
+    for t in range(len(query_ids)):
+        token = query_ids[t]
+        if token < vocabulary_size:
+            for entry in range(post_indptr[token], post_indptr[token + 1]):
+                row = post_rows[entry]
+                if row >= n_base:  # ascending: the rest is beyond the base too
+                    break
+                if eligible[row] != 0:
+                    norm = _length_norm(float64(lengths[row]), average_length, k1, b)
+                    if scores[row] == 0.0:
+                        if count == len(touched):  # a row can come again while what it was given is 0
+                            touched = np.concatenate((touched, np.empty(count + 1, np.uint32)))
+                        touched[count] = row
+                        count += 1
+                    scores[row] += _term_score(weights[t], float64(post_freqs[entry]), k1, norm)
+    best = np.empty(len(rows), np.float64)
+    held, capacity = 0, len(rows)
+    if capacity > 0:
+        for i in range(count):
+            row = touched[i]
+            # At 0 once it has been seen: a row that stands twice is offered once.
+            if scores[row] > 0.0 and (held < capacity or scores[row] >= best[0]):
+                held = offer(best, rows, held, capacity, scores[row], int64(row))
+            scores[row] = 0.0
+        for row in range(n_base, len(scores)):
+            if eligible[row] != 0:
+                length = float64(lengths[row])
+                score = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
+                if score > 0.0 and (held < capacity or score > best[0]):
+                    held = offer(best, rows, held, capacity, score, row)
+    else:
+        for i in range(count):
+            scores[touched[i]] = 0.0
+    sort_heap(best, rows, held)
+    return held
 
 
 def bm25_rows(

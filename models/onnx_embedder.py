@@ -201,9 +201,9 @@ def _told_otherwise(
     max_tokens: int | None,
 ) -> OnnxFolder:
     if pooling not in (None, *POOLINGS):
-        raise ValueError(f"pooling is {pooling!r}; it can be {', '.join(map(repr, POOLINGS))}")
+        raise ValueError(f"pooling is {pooling!r:.80}; it can be {', '.join(map(repr, POOLINGS))}")
     if max_tokens is not None and not 8 <= max_tokens <= folder.max_tokens:
-        raise ValueError(f"max_tokens is {max_tokens!r}; this model takes 8 to {folder.max_tokens}")
+        raise ValueError(f"max_tokens is {max_tokens!r:.80}; this model takes 8 to {folder.max_tokens}")
     settings: dict[str, Any] = {
         "pooling": pooling,
         "normalize": normalize,

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
-from jiyi.models.files import MANIFEST, ModelFilesError
+from jiyi.models.files import MANIFEST, ModelFilesError, file_in
 
 __all__ = ["CROSS_ENCODER", "EMBEDDER", "OnnxFolder", "read_onnx_folder"]
 
@@ -20,6 +20,8 @@ TOKENIZER: Final = "tokenizer.json"
 POOLINGS: Final = ("mean", "cls", "last")
 ACTIVATIONS: Final = ("sigmoid", "none")
 DEFAULT_MAX_TOKENS: Final = 512
+_MOST_TOKENS: Final = 1_000_000
+_LARGEST_DIM: Final = 65_536
 
 _ADVICE: Final = "a model folder holds model.onnx and tokenizer.json (and manifest.json, where it is one of jiyi's)"
 _DAMAGED: Final = "fetch or build the model again"
@@ -86,7 +88,7 @@ def read_onnx_folder(folder: Path | str, kind: str) -> OnnxFolder:
     if not folder.is_dir():
         raise ModelFilesError(folder, "is not a folder", _ADVICE)
     manifest = folder / MANIFEST
-    if manifest.exists():
+    if manifest.is_file():
         said = _json(manifest)
         _verify(folder, said.get("files", {}))
         fields = _from_manifest(manifest, said, kind)
@@ -103,23 +105,24 @@ def read_onnx_folder(folder: Path | str, kind: str) -> OnnxFolder:
 
 def _from_manifest(path: Path, said: Mapping[str, Any], kind: str) -> dict[str, Any]:
     if said.get("kind") != kind:
-        raise ModelFilesError(path, f"describes a model of kind {said.get('kind')!r}, not {kind!r}", _ADVICE)
+        raise ModelFilesError(path, f"describes a model of kind {said.get('kind')!r:.80}, not {kind!r}", _ADVICE)
 
     def field(name: str, types: type | tuple[type, ...], default: Any) -> Any:
         value = said.get(name, default)
         if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and types is int)):
-            raise ModelFilesError(path, f"has {name} = {value!r}, which has the wrong type", _DAMAGED)
+            raise ModelFilesError(path, f"has {name} = {value!r:.80}, which has the wrong type", _DAMAGED)
         return default if value is None else value
 
     def choice(name: str, allowed: tuple[Any, ...], default: Any) -> Any:
         value = said.get(name, default)
-        if value not in allowed or isinstance(value, bool):
-            raise ModelFilesError(path, f"has {name} = {value!r}; it can be {', '.join(map(repr, allowed))}", _DAMAGED)
+        if isinstance(value, bool | float) or value not in allowed:
+            said_ = f"{value!r:.80}"
+            raise ModelFilesError(path, f"has {name} = {said_}; it can be {', '.join(map(repr, allowed))}", _DAMAGED)
         return value
 
     fields = {
         "name": field("name", str, ""),
-        "version": str(said.get("version", "")),
+        "version": f"{said.get('version', '')!s:.80}",
         "max_tokens": field("max_tokens", int, DEFAULT_MAX_TOKENS),
         "languages": tuple(map(str, field("languages", list, []))),
         "licence": field("licence", str, ""),
@@ -134,8 +137,10 @@ def _from_manifest(path: Path, said: Mapping[str, Any], kind: str) -> dict[str, 
     }
     if not fields["name"]:
         raise ModelFilesError(path, "has no name", _DAMAGED)
-    if fields["max_tokens"] < 8:
-        raise ModelFilesError(path, f"has max_tokens = {fields['max_tokens']}; it must be at least 8", _DAMAGED)
+    for name, low, high in (("max_tokens", 8, _MOST_TOKENS), ("dim", 1, _LARGEST_DIM), ("pad_id", 0, 2**31 - 1)):
+        if fields[name] is not None and not low <= fields[name] <= high:
+            said_ = f"{fields[name]!r:.80}"
+            raise ModelFilesError(path, f"has {name} = {said_}; it must be at least {low}, at most {high}", _DAMAGED)
     return fields
 
 
@@ -161,8 +166,13 @@ def _from_configs(folder: Path) -> dict[str, Any]:
         "dim": None,
         "activation": "sigmoid" if "sigmoid" in activation.lower() else "none",
         "positive_logit": None,
-        "pad_id": config["pad_token_id"] if isinstance(config.get("pad_token_id"), int) else None,
+        "pad_id": _pad_id(config.get("pad_token_id")),
     }
+
+
+def _pad_id(said: object) -> int | None:
+    usable = isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 2**31
+    return int(said) if usable and isinstance(said, int) else None
 
 
 def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
@@ -175,7 +185,7 @@ def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
         _optional(folder / "tokenizer_config.json").get("model_max_length"),
         positions,
     ]
-    usable = [int(limit) for limit in limits if isinstance(limit, int | float) and 8 <= limit <= 1_000_000]
+    usable = [int(limit) for limit in limits if isinstance(limit, int | float) and 8 <= limit <= _MOST_TOKENS]
     return min(usable, default=DEFAULT_MAX_TOKENS)
 
 
@@ -199,18 +209,19 @@ def _verify(folder: Path, files: Any) -> None:
     if not isinstance(files, dict):
         raise ModelFilesError(folder / MANIFEST, "lists its files as something that is not an object", _DAMAGED)
     for name, expected in files.items():
-        path = folder / name
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not isinstance(expected, dict):
-            raise ModelFilesError(folder / MANIFEST, f"lists {name!r}, which is no file of this folder", _DAMAGED)
+        path = file_in(folder, name)
+        if path is None or not isinstance(expected, dict):
+            raise ModelFilesError(folder / MANIFEST, f"lists {name[:80]!r}, which is no file of this folder", _DAMAGED)
         try:
             size = path.stat().st_size
             if size != expected.get("bytes", size):
-                raise ModelFilesError(path, f"has {size:,} bytes, the manifest says {expected['bytes']:,}", _DAMAGED)
+                wanted = f"{expected['bytes']!r:.80}"
+                raise ModelFilesError(path, f"has {size} bytes, the manifest says {wanted}", _DAMAGED)
             digest = _digest(path) if "sha256" in expected else None
         except OSError as error:
             raise ModelFilesError(path, f"cannot be read ({error.strerror})", _DAMAGED) from error
         if digest is not None and digest != expected["sha256"]:
-            wanted = str(expected["sha256"])
+            wanted = f"{expected['sha256']!s:.80}"
             raise ModelFilesError(path, f"is damaged: its SHA-256 is {digest[:12]}…, not {wanted[:12]}…", _DAMAGED)
 
 
@@ -225,7 +236,7 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelFilesError(path, f"cannot be read ({error.strerror})", _DAMAGED) from error
     except (ValueError, RecursionError) as error:
-        raise ModelFilesError(path, f"is not JSON ({error})", _DAMAGED) from error
+        raise ModelFilesError(path, f"is not JSON ({error!s:.80})", _DAMAGED) from error
     if not isinstance(value, dict):
         raise ModelFilesError(path, "is not a JSON object", _DAMAGED)
     return value

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from jiyi.models.cores import usable_cores
 from jiyi.models.files import ModelFilesError
+from jiyi.models.onnx_external import check_external_data
 
 __all__ = ["Device", "Session", "open_session", "parse_device"]
 
@@ -60,7 +61,8 @@ def parse_device(device: str) -> Device | None:
         return kind, 0
     if kind == "cuda" and number.isascii() and number.isdigit() and len(number) <= 3:
         return kind, int(number)
-    raise ValueError(f"device is {device!r}; it can be 'auto', 'cpu', 'cuda', or 'cuda:N' with N the card's number")
+    shown = repr(device[:80]) if isinstance(device, str) else f"a {type(device).__name__}"
+    raise ValueError(f"device is {shown}; it can be 'auto', 'cpu', 'cuda', or 'cuda:N' with N the card's number")
 
 
 class Session:
@@ -198,6 +200,7 @@ class Session:
             providers.insert(0, (_CUDA, {"device_id": str(device[1]), "arena_extend_strategy": "kSameAsRequested"}))
         if not self.path.is_file():
             raise ModelFilesError(self.path, "is missing", DAMAGED)
+        check_external_data(self.path)
         try:
             # Its own fall-back prints to standard output and is not told to the caller.
             session = runtime.InferenceSession(
@@ -245,7 +248,7 @@ def open_session(
     """
     wanted = parse_device(device)
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
-        raise ValueError(f"threads is {threads!r}; it must be at least 1, or None for all cores the process may use")
+        raise ValueError(f"threads is {threads!r:.80}; it must be at least 1, or None for all the cores there are")
     return Session(Path(path), wanted, threads=threads or usable_cores(), arena=arena, io_binding=io_binding)
 
 

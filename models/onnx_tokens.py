@@ -9,7 +9,8 @@ library warns on standard error at every fork. On two busy cores it was no faste
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,25 @@ _PAD_NAMES: Final = ("[PAD]", "<pad>", "<|endoftext|>")
 _UNKNOWN_NAMES: Final = ("[UNK]", "<unk>")
 _ADVICE: Final = "use the tokenizer.json that belongs to the model"
 _PROBES: Final = ("a", "1", "的", ".")
+_CANNOT_CUT: Final = "cannot cut a text into tokens"
+
+
+@contextmanager
+def _library_errors(path: Path, what: str) -> Iterator[None]:
+    """Say of a fault inside the library which file it comes from.
+
+    It raises ValueError for some and bare Exception for others; what its authors did not expect of a file is a panic,
+    which no `except Exception` catches. What it says of it may quote the text.
+    """
+    try:
+        yield
+    except ModelFilesError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # KeyboardInterrupt and the like
+        said = str(error).strip() or type(error).__name__
+        raise ModelFilesError(path, f"{what} ({said[:80]})", _ADVICE) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +103,13 @@ class TextTokenizer:
 
         self._path = path
         self._process = os.getpid()
-        try:
+        with _library_errors(path, "is not a tokenizer"):
             self._tokenizer: Any = Tokenizer.from_buffer(content)
-        except Exception as error:  # tokenizers raises ValueError for some faults and bare Exception for others
-            raise ModelFilesError(path, f"is not a tokenizer ({str(error)[:200]})", _ADVICE) from None
+        with _library_errors(path, "is a tokenizer that cannot be used"):
+            self._look_at(pad_id)
+
+    def _look_at(self, pad_id: int | None) -> None:
+        """Find out what the file says of special tokens."""
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         # "[SEP]" in a memory's text is text: it must not end the text for the model. A unigram model finds its special
@@ -128,14 +151,16 @@ class TextTokenizer:
         if not parallel or len(texts) < PARALLEL_TEXTS or os.getpid() != self._process:
             return [self.ids(text, most) for text in texts]
         read = [self._read(text, most) for text in texts]
-        encodings = self._tokenizer.encode_batch_fast(read, add_special_tokens=False)
+        with _library_errors(self._path, _CANNOT_CUT):
+            encodings = self._tokenizer.encode_batch_fast(read, add_special_tokens=False)
         return [self._plain(encoding.ids)[:most] for encoding in encodings]
 
     def unknown_spans(self, text: str) -> list[tuple[int, int]]:
         """Return where, in `text`, characters stand that the vocabulary has no token for: (start, end) offsets."""
         if self.unknown_id is None:
             return []
-        encoding = self._tokenizer.encode(whole_text(text), add_special_tokens=False)
+        with _library_errors(self._path, _CANNOT_CUT):
+            encoding = self._tokenizer.encode(whole_text(text), add_special_tokens=False)
         return [span for token, span in zip(encoding.ids, encoding.offsets, strict=True) if token == self.unknown_id]
 
     def vocabulary(self) -> dict[str, int]:
@@ -149,7 +174,8 @@ class TextTokenizer:
         Raises:
             ModelFilesError: the post-processor does not put the first text before the second.
         """
-        encoding = self._probe(lambda text: self._tokenizer.encode(text, text))
+        with _library_errors(self._path, "is a tokenizer that cannot be used"):
+            encoding = self._probe(lambda text: self._tokenizer.encode(text, text))
         sources, ids, types = encoding.sequence_ids, encoding.ids, encoding.type_ids
         first = [i for i, source in enumerate(sources) if source == 0]
         second = [i for i, source in enumerate(sources) if source == 1]
@@ -169,7 +195,8 @@ class TextTokenizer:
         )
 
     def _encode(self, text: str, most: int) -> TokenIds:
-        return self._plain(self._tokenizer.encode(self._read(text, most), add_special_tokens=False).ids)
+        with _library_errors(self._path, _CANNOT_CUT):
+            return self._plain(self._tokenizer.encode(self._read(text, most), add_special_tokens=False).ids)
 
     def _read(self, text: str, most: int) -> str:
         """Return as much of a text as `most` tokens need, its white space folded where that matters."""

@@ -35,6 +35,16 @@ _loaded: dict[tuple[str, str, str], Any] = {}
 _lock = threading.RLock()
 
 
+def _unlock() -> None:
+    """In a forked child: whoever was loading a model is not here."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
 def available_embedders() -> list[str]:
     """Return the names that `load_embedder` knows, the default first, without loading any."""
     return [record.name for record in available() if record.role == "embedder" and record.problem is None]
@@ -105,7 +115,7 @@ def _resolve(name_or_folder: str | os.PathLike[str], role: str) -> Path:
     if isinstance(name_or_folder, os.PathLike) or _looks_like_a_folder(given):
         folder = Path(given)
         if not folder.is_dir():
-            raise ValueError(f"there is no folder {given[:200]!r} to load a model from")
+            raise ValueError(f"there is no folder {given[:80]!r} to load a model from")
         return folder
     raise ValueError(_nothing_of(given, role))
 

@@ -5,17 +5,37 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
-__all__ = ["ScoreCache", "pair_key"]
+__all__ = ["ScoreCache", "pair_key", "scores_of"]
+
+_owner: Final[ContextVar[str]] = ContextVar("jiyi_scores_of", default="")
+
+
+@contextmanager
+def scores_of(owner: str) -> Iterator[None]:
+    """Remember, and look up, the scores of one owner meanwhile (in this thread, or task).
+
+    What is remembered costs no time, so whoever has none left is told it: that must not be what another owner asked.
+    """
+    token = _owner.set(owner)
+    try:
+        yield
+    finally:
+        _owner.reset(token)
 
 
 def pair_key(query: str, text: str) -> bytes:
-    """Return 16 bytes that stand for a pair (BLAKE2b, 128 bits): two pairs of a store never share one by chance.
+    """Return 16 bytes that stand for a pair of an owner (BLAKE2b, 128 bits): no two share one by chance.
 
-    The query's length goes first, so that ("ab", "c") and ("a", "bc") differ.
+    Lengths go first, so that ("ab", "c") and ("a", "bc") differ.
     """
-    first = query.encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(len(first).to_bytes(8, "little"), digest_size=16)
+    owner, first = _owner.get().encode("utf-8", "surrogatepass"), query.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(len(owner).to_bytes(8, "little") + len(first).to_bytes(8, "little"), digest_size=16)
+    digest.update(owner)
     digest.update(first)
     digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.digest()

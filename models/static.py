@@ -8,6 +8,7 @@ a / (a + p) with p the token's frequency (SIF; Arora, Liang & Ma 2017).
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ class StaticEmbedder:
         """
         manifest = read_manifest(folder)
         if manifest.kind != KIND:
-            raise ModelFilesError(folder / MANIFEST, f"describes a model of kind {manifest.kind!r}, not {KIND!r}")
+            raise ModelFilesError(folder / MANIFEST, f"describes a model of kind {manifest.kind[:80]!r}, not {KIND!r}")
         contents = verify_files(folder, manifest)
         missing = {*_DTYPES, KEYS, SIMPLIFIED} - contents.keys()
         if missing:
@@ -65,6 +66,11 @@ class StaticEmbedder:
         self._inverse_norms = _inverse_norms(self._table)
         pairs = contents[SIMPLIFIED].decode("utf-8").split("\n")[:-1]
         self._tokenizer = TableTokenizer(keys, arrays[PIECE_SCORES], {pair[0]: pair[1] for pair in pairs})
+
+    @staticmethod
+    def _unlock() -> None:
+        """In a forked child: whoever was loading the table is not here."""
+        StaticEmbedder._lock = threading.Lock()
 
     @classmethod
     def load(cls) -> StaticEmbedder:
@@ -107,12 +113,7 @@ class StaticEmbedder:
     def token_rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Cut texts into table rows (see `TokenTable.token_rows`)."""
         _check_texts(texts)
-        flat: list[int] = []
-        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-        for i, text in enumerate(texts, start=1):
-            flat.extend(self._tokenizer.rows(text))
-            indptr[i] = len(flat)
-        return indptr, np.array(flat, dtype=np.uint32)
+        return self._tokenizer.rows_of_texts(texts)
 
     def embed_rows(self, indptr: NDArray[np.int64], rows: NDArray[np.uint32]) -> NDArray[np.float32]:
         """Embed texts already cut (see `TokenTable.embed_rows`)."""
@@ -147,6 +148,10 @@ class StaticEmbedder:
     def coverage(self, text: str) -> float:
         """Return the share of a text's letters and digits that the table knows, in [0, 1]; 1 if it has none."""
         return self._tokenizer.coverage(text)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=StaticEmbedder._unlock)
 
 
 def _check_texts(texts: Sequence[str]) -> None:

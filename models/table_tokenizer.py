@@ -6,14 +6,20 @@ one (`ing`), the form that SentencePiece gives them. Every other script has no r
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import unicodedata
+import weakref
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from jiyi.models.table_batches import BatchTokenizer
 
 __all__ = ["HAN", "WORD_START", "TableTokenizer", "fold"]
 
@@ -37,6 +43,8 @@ _NOT_COMPOSED: Final = str.maketrans(
 _MAX_WORD: Final = 40
 # 2^17 words hold a large store's vocabulary in about 20 MB. Emptied when full, so random words cannot grow it.
 _CACHE_WORDS: Final = 1 << 17
+# Fewer characters in all are cut one text after the other (`benches/ingest_stages.py`).
+_FEW: Final = 4_000
 
 
 def fold(text: str) -> str:
@@ -96,6 +104,9 @@ class TableTokenizer:
         self._pieces = _unigram(keys, piece_scores)
         self._piece_row = [-1, *np.flatnonzero(~np.isnan(piece_scores)).tolist()]
         self._words = _WordCache(self)
+        self._batches: BatchTokenizer | None = None
+        self._lock = threading.Lock()
+        _all.add(self)
 
     def latin_rows(self, word: str) -> list[tuple[int, int]]:
         """Return (row, letters it stands for) of a folded Latin word: the word itself, else its pieces."""
@@ -144,6 +155,23 @@ class TableTokenizer:
                 found.extend(self._words[segment])
         return found
 
+    def rows_of_texts(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Return the rows of many texts: (indptr int64 of shape (n + 1,), rows uint32), see `rows`."""
+        if sum(map(len, texts)) >= _FEW:
+            with self._lock:
+                if self._batches is None:
+                    from jiyi.models.table_batches import BatchTokenizer
+
+                    self._batches = BatchTokenizer(self, self._rows, self._simplified)
+                batches = self._batches
+            return batches.rows(texts)
+        flat: list[int] = []
+        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+        for i, text in enumerate(texts, start=1):
+            flat.extend(self.rows(text))
+            indptr[i] = len(flat)
+        return indptr, np.array(flat, dtype=np.uint32)
+
     def coverage(self, text: str) -> float:
         """Return the share of a text's letters and digits that rows stand for, in [0, 1]; 1 if it has none.
 
@@ -161,6 +189,19 @@ class TableTokenizer:
                 word, _, tail = segment.partition("'")
                 covered += sum(n for _, n in self.latin_rows(segment) if n > 1 or len(word) == 1) + len(tail)
         return min(1.0, covered / letters)
+
+
+_all: Final[weakref.WeakSet[TableTokenizer]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for tokenizer in _all:
+        # Another thread may have been at work there.
+        tokenizer._batches, tokenizer._lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _unigram(keys: Sequence[str], piece_scores: NDArray[np.float32]):  # type: ignore[no-untyped-def]

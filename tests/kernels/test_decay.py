@@ -81,3 +81,32 @@ def test_scale_out_of_range_is_refused(curve, scale_s):
 def test_scale_of_another_type_is_refused(curve, scale_s):
     with pytest.raises(TypeError, match="allowed is a finite number"):
         getattr(decay, curve)(f64(1.0), scale_s)
+
+
+@given(
+    ages=st.lists(st.floats(-1e9, 1e9), max_size=20),
+    half_s=st.floats(1e-3, 1e9),
+    floor=st.floats(0.0, 1.0),
+    data=st.data(),
+)
+def test_by_kind_each_has_its_curve_to_the_bit(ages, half_s, floor, data):
+    kinds = data.draw(st.lists(st.integers(0, 3), min_size=len(ages), max_size=len(ages)))
+    curves = np.array([0, *(decay.CURVES[curve] for curve in CURVES)], np.uint8)
+    got = decay.aged(f64(*ages), np.array(kinds, np.uint8), curves, np.full(4, half_s), np.full(4, floor))
+    wanted = [
+        1.0 if kind == 0 else max(floor, float(getattr(decay, CURVES[kind - 1])(f64(age), half_s)[0]))
+        for age, kind in zip(ages, kinds, strict=True)
+    ]
+    assert got.tolist() == wanted
+
+
+def test_by_kind_what_is_refused():
+    one = np.zeros(1, np.uint8)
+    with pytest.raises(ValueError, match="allowed are numbers"):
+        decay.aged(f64(math.nan), one, one, f64(1.0), f64(0.0))
+    with pytest.raises(ValueError, match=r"kinds\[0\] is 1"):
+        decay.aged(f64(1.0), one + np.uint8(1), one, f64(1.0), f64(0.0))
+    with pytest.raises(ValueError, match="curve for every kind"):
+        decay.aged(f64(1.0), one, one + np.uint8(4), f64(1.0), f64(0.0))
+    with pytest.raises(ValueError, match="kinds has length 1"):
+        decay.aged(f64(), one, one, f64(1.0), f64(0.0))

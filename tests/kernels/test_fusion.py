@@ -141,3 +141,43 @@ def test_minmax_and_sum_refuse_what_is_not_finite(bad: float) -> None:
         minmax_weighted_sum(np.array([[0.0, 1.0], [0.0, bad]]), np.ones(2))
     with pytest.raises(ValueError, match="signal 0"):
         minmax_weighted_sum(np.ones((1, 2)), np.array([bad]))
+
+
+scored = st.lists(st.tuples(st.integers(0, 9), st.floats(-50, 50)), max_size=12)
+
+
+@given(lists=st.lists(scored, max_size=4), data=st.data())
+def test_weighted_lists_agree_with_the_oracle(lists, data):
+    weights = data.draw(st.lists(st.floats(0, 2), min_size=len(lists), max_size=len(lists)))
+    ids = [i64(*(identifier for identifier, _ in pairs)) for pairs in lists]
+    scores = [np.array([score for _, score in pairs], np.float64) for pairs in lists]
+    got = fusion.weighted_lists(ids, scores, weights=weights)
+    assert [part.tolist() for part in got] == list(oracle.weighted_lists(lists, weights))
+
+
+def test_weighted_lists_spelled_out():
+    ids, sums = fusion.weighted_lists(
+        [i64(A, B, C), i64(B, B, A), i64(C)],
+        [np.array([9.0, 6.0, 5.0]), np.array([0.9, 0.1, 0.4]), np.array([-3.0])],
+        weights=[0.5, 0.3, 0.1],
+    )
+    # Of two scores of B in one list the first counts; one score alone is the best of its list.
+    assert dict(zip(ids.tolist(), sums.tolist(), strict=True)) == pytest.approx({A: 0.5, B: 0.125 + 0.3, C: 0.1})
+    assert ids.tolist() == [A, B, C]
+
+
+@pytest.mark.parametrize("lists", [[], [i64()], [i64(), i64()]])
+def test_weighted_lists_of_nothing(lists):
+    ids, sums = fusion.weighted_lists(lists, [np.empty(0)] * len(lists))
+    assert ids.tolist() == sums.tolist() == []
+
+
+def test_weighted_lists_refuse_what_does_not_belong_together():
+    with pytest.raises(ValueError, match="scores has length 1, allowed is 2"):
+        fusion.weighted_lists([i64(1), i64(2)], [np.ones(1)])
+    with pytest.raises(ValueError, match=r"scores\[1\] has length 2, allowed is 1"):
+        fusion.weighted_lists([i64(1), i64(2)], [np.ones(1), np.ones(2)])
+    with pytest.raises(TypeError, match=r"scores\[0\] has dtype float32"):
+        fusion.weighted_lists([i64(1)], [np.ones(1, np.float32)])
+    with pytest.raises(ValueError, match=r"scores\[1\] holds NaN or infinity"):
+        fusion.weighted_lists([i64(1), i64(2)], [np.ones(1), np.array([np.nan])])

@@ -61,3 +61,10 @@ def test_bad_arguments():
         jaccard.jaccard_one_to_many(u32(1), np.array([-1, 1]), u32(1))
     with pytest.raises(ValueError, match="indptr has length 0"):
         jaccard.jaccard_matrix(np.empty(0, np.int64), u32())
+
+
+@pytest.mark.parametrize("n", [64, 65, 150])
+def test_rows_with_many_common_tokens_and_many_rare_ones(n, columns):
+    rng = np.random.default_rng(n)
+    rows = [sorted({*rng.choice(100, 50).tolist(), *rng.choice(10_000, 9).tolist()}) for _ in range(n)]
+    assert jaccard.jaccard_matrix(*columns(rows)).tolist() == oracle.jaccard_matrix(rows)

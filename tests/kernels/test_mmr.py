@@ -198,3 +198,20 @@ def test_bad_arguments(columns):
         mmr.mmr_cosine(relevance, np.ones((3, 2), np.float32), 1, 0.5)
     with pytest.raises(ValueError, match="indptr has length 2, allowed is at least"):
         mmr.mmr_jaccard(relevance, *columns([[1]]), 1, 0.5)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.7])
+@pytest.mark.parametrize("relevance", ["differs", "few values", "constant"])
+def test_many_candidates_whose_tokens_stand_in_any_order(columns, relevance, lambda_):
+    rng = np.random.default_rng(3)
+    rows = [rng.permutation(rng.choice(60, rng.integers(0, 25), replace=False)).tolist() for _ in range(90)]
+    values = {"differs": rng.random(90), "few values": rng.integers(0, 3, 90) / 2.0, "constant": np.ones(90)}[relevance]
+    expected = oracle.mmr(values.tolist(), jaccard_oracle.jaccard_matrix(rows), 40, lambda_)
+    assert lists(mmr.mmr_jaccard(values, *columns(rows), 40, lambda_)) == expected
+
+
+def test_a_vector_that_is_not_finite_is_refused_wherever_it_stands():
+    vectors = np.eye(30, dtype=np.float32)
+    vectors[29, 3] = np.nan
+    with pytest.raises(ValueError, match=r"vectors\[29\] holds NaN or infinity"):
+        mmr.mmr_cosine(np.linspace(1.0, 0.0, 30), vectors, 1, 1.0)

@@ -184,3 +184,16 @@ def test_bad_arguments():
         topk.top_k(np.ones(2), np.ones(2, np.bool_), 1)
     with pytest.raises(ValueError, match="above is NaN"):
         topk.top_k(np.ones(2), all_of(2), 1, above=math.nan)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.98, 1.0])
+def test_dense_over_many_rows_of_which_some_count(share):
+    rng = np.random.default_rng(5)
+    vectors = rng.integers(-3, 4, (1_000, 9)).astype(np.float32)  # small integers: exact in any order, with ties
+    query = rng.integers(-3, 4, 9).astype(np.float32)
+    eligible = (rng.random(1_000) < share).astype(np.uint8)
+    rows, scores = topk.dense_top_k(vectors, query, eligible, 70)
+    exact = vectors.astype(np.int64) @ query.astype(np.int64)
+    expected = sorted(np.flatnonzero(eligible).tolist(), key=lambda row: (-exact[row], row))[:70]
+    assert rows.tolist() == expected
+    assert scores.tolist() == exact[expected].tolist()

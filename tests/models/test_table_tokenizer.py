@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jiyi.models import table_batches, table_tokenizer
+from jiyi.models.table_batches import BatchTokenizer
 from jiyi.models.table_tokenizer import TableTokenizer, fold
 
 KEYS = [
@@ -111,3 +113,35 @@ def test_any_text_is_cut(tokenizer: TableTokenizer, text: str) -> None:
     assert all(0 <= row < len(KEYS) for row in tokenizer.rows(text))
     assert 0.0 <= tokenizer.coverage(text) <= 1.0
     assert fold(fold(text)) == fold(text)
+
+
+@given(st.lists(st.text(alphabet="hikng aboé'2v徒步越野车喜欢歡\u0301ø😀ｈ", max_size=40), max_size=8))
+def test_many_texts_at_once_have_the_rows_of_each(tokenizer: TableTokenizer, texts: list[str]) -> None:
+    indptr, rows = BatchTokenizer(tokenizer, tokenizer._rows, tokenizer._simplified).rows(texts)
+    spans = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
+    assert [rows[start:end].tolist() for start, end in spans] == [tokenizer.rows(text) for text in texts]
+    assert (indptr.dtype, rows.dtype) == (np.int64, np.uint32)
+
+
+def test_large_batches_are_cut_in_parts(tokenizer: TableTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["hiking", "ab " * 50, "", "喜歡徒步", "越野车" * 30, "café", "hi king" * 40, "v2"]
+    for few, long, many in ((0, 60, 100), (0, 3, 5), (10**9, 3, 5), (0, 10**9, 10**9)):
+        monkeypatch.setattr(table_tokenizer, "_FEW", few)
+        monkeypatch.setattr(table_batches, "_LONG", long)
+        monkeypatch.setattr(table_batches, "_MANY", many)
+        indptr, rows = tokenizer.rows_of_texts(texts)
+        spans = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
+        assert [rows[start:end].tolist() for start, end in spans] == [tokenizer.rows(text) for text in texts]
+    indptr, rows = tokenizer.rows_of_texts([])
+    assert (indptr.tolist(), rows.tolist()) == ([0], [])
+
+
+def test_random_words_do_not_grow_what_is_known(tokenizer: TableTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = BatchTokenizer(tokenizer, tokenizer._rows, tokenizer._simplified)
+    monkeypatch.setattr(table_batches, "_MOST_WORDS", 20)
+    for start in range(0, 200, 40):
+        texts = [f"hiking w{i}" for i in range(start, start + 40)]
+        indptr, rows = batches.rows(texts)
+        spans = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
+        assert [rows[a:b].tolist() for a, b in spans] == [tokenizer.rows(text) for text in texts]
+        assert batches._words.size <= 61

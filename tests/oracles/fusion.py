@@ -30,3 +30,19 @@ def rrf_scores(
 
 def weighted_sum(scores: Sequence[Sequence[float]], weights: Sequence[float], n: int) -> list[float]:
     return [sum(weight * row[candidate] for weight, row in zip(weights, scores, strict=True)) for candidate in range(n)]
+
+
+def weighted_lists(
+    lists: Sequence[Sequence[tuple[int, float]]], weights: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    totals: dict[int, float] = {}
+    for pairs, weight in zip(lists, weights, strict=True):
+        first: dict[int, float] = {}
+        for identifier, score in pairs:
+            first.setdefault(identifier, score)
+        low, high = min(first.values(), default=0.0), max(first.values(), default=0.0)
+        for identifier, score in first.items():
+            scaled = (score - low) / (high - low) if high > low else 1.0
+            totals[identifier] = totals.get(identifier, 0.0) + weight * scaled
+    ranked = sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [identifier for identifier, _ in ranked], [total for _, total in ranked]
