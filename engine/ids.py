@@ -7,8 +7,11 @@ import threading
 import time
 from typing import Final
 
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _last_tick = 0
+# Random bytes by the hundred: asking the system for eight takes longer than all the rest.
+_RANDOM_BYTES: Final = 1_024
+_random = b""
 
 
 def new_id() -> str:
@@ -17,11 +20,25 @@ def new_id() -> str:
     48 bits are the time in milliseconds and 12 the fraction of one, counted on when the clock stands still or
     goes back; the other 62 bits are random.
     """
-    global _last_tick
+    global _last_tick, _random
     with _lock:
         # One tick is 1/4096 ms, the 12 bits after the version.
-        _last_tick = tick = max(time.time_ns() * 4096 // 1_000_000, _last_tick + 1)
-    random = int.from_bytes(os.urandom(8), "big") & ((1 << 62) - 1)
-    value = (tick >> 12 & ((1 << 48) - 1)) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0b10 << 62 | random
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        tick = time.time_ns() * 4096 // 1_000_000
+        _last_tick = tick = tick if tick > _last_tick else _last_tick + 1
+        if not _random:
+            _random = os.urandom(_RANDOM_BYTES)
+        random, _random = int.from_bytes(_random[:8], "big"), _random[8:]
+    # Eight digits, four; the version and three; the variant (0b10) and four in all; twelve.
+    return (
+        f"{tick >> 28 & 0xFFFFFFFF:08x}-{tick >> 12 & 0xFFFF:04x}-7{tick & 0xFFF:03x}"
+        f"-{0x8000 | random >> 48 & 0x3FFF:04x}-{random & 0xFFFFFFFFFFFF:012x}"
+    )
+
+
+def _after_fork() -> None:
+    global _lock, _random
+    _lock, _random = threading.Lock(), b""  # the child must not have the parent's random bytes
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

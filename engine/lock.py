@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -22,7 +24,7 @@ class WriterLock:
 
     Raises:
         StoreLockedError: somebody else holds it; the message names them.
-        StoreError: the lock file cannot be made.
+        StoreError: the lock file cannot be made, or its file system knows no locks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,9 +35,17 @@ class WriterLock:
             raise StoreError(
                 f"cannot write in {folder}: {error}; open the store with read_only=True to only read"
             ) from error
-        if not _try_lock(self._file):
-            self._file.seek(0)
-            holder = self._file.read(300).strip() or "another process"
+        try:
+            taken = _try_lock(self._file)
+        except OSError as error:
+            self._file.close()
+            raise StoreError(
+                f"{path} cannot be locked ({error}): without a lock two processes could write at once. Network and "
+                "overlay file systems may have none; keep the store on a local disk, or mount with locks (NFS: without "
+                "nolock)"
+            ) from error
+        if not taken:
+            holder = _holder(self._file)
             self._file.close()
             raise StoreLockedError(str(folder), holder)
         _held.add(self)
@@ -53,14 +63,34 @@ class WriterLock:
         """Let another process write."""
         if self._file is not None:
             _unlock(self._file)  # closing is not enough while a forked child has the file open too
-            self._file.close()
-            self._file = None
+            self._close()
 
     def _forget(self) -> None:
         """In a forked child: give up this copy, so that the lock dies with the parent and not with the child."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        with suppress(OSError):  # the holder's name, where a full disk had no room for it, is written once more
+            if file is not None:
+                file.close()
+
+
+def _holder(file: IO[str]) -> str:
+    """What the holder says of itself, on one line."""
+    try:
+        file.seek(0)
+        return " ".join(file.read(300).split()) or "another process"
+    except (OSError, ValueError):  # locked against reading as well, or no text
+        return "another process"
+
+
+def _refused(error: OSError) -> bool:
+    """False for a lock that is taken; anything else that is wrong is raised."""
+    if error.errno not in _TAKEN:
+        raise error
+    return False
 
 
 def _forget_all() -> None:
@@ -73,6 +103,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
+# What a lock that somebody else has looks like; every other error is the file system's.
+_TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
+
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -80,8 +114,8 @@ if sys.platform == "win32":
         try:
             file.seek(0x7FFF0000)  # beyond the text, which others must be able to read
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
+        except OSError as error:
+            return _refused(error)
         return True
 
     def _unlock(file: IO[str]) -> None:
@@ -93,8 +127,8 @@ else:
     def _try_lock(file: IO[str]) -> bool:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
+        except OSError as error:
+            return _refused(error)
         return True
 
     def _unlock(file: IO[str]) -> None:
