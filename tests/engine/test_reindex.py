@@ -43,7 +43,7 @@ def test_afterwards_the_store_is_as_if_made_with_the_new_one(tmp_path: Path, old
     fresh = filled(None, new)
     wanted = answers(fresh)
     with filled(tmp_path, old) as engine:
-        assert engine.reindex(new) == len(TEXTS)
+        assert engine.reindex(new).memories == len(TEXTS)
         assert answers(engine) == wanted
         assert engine.verify() == []
         engine.add("tea number 99", id="late")
@@ -60,7 +60,7 @@ def test_a_mismatch_is_cured(tmp_path: Path) -> None:
     with jiyi.open(tmp_path, embedder=HashEmbedder(12, "b")) as engine:
         assert [d.stage for d in engine.search("tea").degraded] == ["dense"]
         assert "jiyi reindex" in engine.search("tea").degraded[0].reason
-        assert engine.reindex() == len(TEXTS)
+        assert engine.reindex().memories == len(TEXTS)
         assert engine.search("tea").degraded == ()
 
 
@@ -68,7 +68,7 @@ def test_vectors_of_the_callers_are_replaced(tmp_path: Path) -> None:
     with jiyi.open(tmp_path, embedder=None) as engine:
         engine.add("tea", vector=[1.0, 0.0])
         engine.add("words only")
-        assert engine.reindex(HashEmbedder(8)) == 2
+        assert engine.reindex(HashEmbedder(8)).memories == 2
         assert engine.search("tea").degraded == ()
 
 
@@ -86,38 +86,33 @@ class Failing(HashEmbedder):
         return super().embed(texts)
 
 
-def test_a_stopped_run_changes_nothing_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jiyi.reindex._BATCH", 10)
+def test_a_stopped_run_changes_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
     old, seen = HashEmbedder(8, "a"), []
     with filled(tmp_path, old) as engine:
         before = answers(engine)
         with pytest.raises(RuntimeError, match="out of memory"):
-            engine.reindex(Failing(25))
+            engine.reindex(Failing(25), batch_size=10)
         assert answers(engine) == before
         assert engine.stats()["embedder"] == "a"
     with jiyi.open(tmp_path, embedder=old) as engine:
         assert answers(engine) == before
-        counting = Failing(20)  # ten in each of two batches were done
-        engine.reindex(counting, progress=lambda done, whole: seen.append((done, whole)))
+        counting = Failing(20 + 4)  # ten in each of two batches were done, and four of them are looked at again
+        engine.reindex(counting, batch_size=10, progress=lambda done, whole: seen.append((done, whole)))
         assert counting.left == 0
         assert seen[-1] == (len(TEXTS), len(TEXTS))
         assert seen[0] == (30, len(TEXTS))
 
 
-def test_what_was_staged_for_another_model_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jiyi.reindex._BATCH", 10)
+def test_what_was_staged_for_another_model_is_not_used(tmp_path: Path) -> None:
     new = HashEmbedder(12, "c")
     with filled(tmp_path, HashEmbedder(8, "a")) as engine:
         with pytest.raises(RuntimeError):
-            engine.reindex(Failing(25))
+            engine.reindex(Failing(25), batch_size=10)
         engine.reindex(new)
         assert answers(engine) == answers(filled(None, new))
 
 
-def test_memories_that_come_and_go_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jiyi.reindex._BATCH", 5)
+def test_memories_that_come_and_go_meanwhile(tmp_path: Path) -> None:
     new = HashEmbedder(12, "b")
     with filled(tmp_path, HashEmbedder(8, "a")) as engine:
 
@@ -128,7 +123,7 @@ def test_memories_that_come_and_go_meanwhile(tmp_path: Path, monkeypatch: pytest
 
         thread = threading.Thread(target=lambda: [engine.search("tea") for _ in range(100)])
         thread.start()
-        count = engine.reindex(new, progress=change)
+        count = engine.reindex(new, progress=change, batch_size=5).memories
         thread.join()
         assert count == engine.count()
         assert engine.verify() == []
@@ -163,7 +158,7 @@ def test_wrong_use(tmp_path: Path) -> None:
 
 def test_an_empty_store_takes_the_new_embedder(tmp_path: Path) -> None:
     with jiyi.open(tmp_path, embedder=HashEmbedder(8, "a")) as engine:
-        assert engine.reindex(HashEmbedder(12, "b")) == 0
+        assert engine.reindex(HashEmbedder(12, "b")).memories == 0
         engine.add("tea")
         assert engine.stats()["dim"] == 12
 
