@@ -14,7 +14,7 @@ DIM = 256
 POOL = 50
 
 
-@pytest.fixture(params=[1_000, 10_000, 20_000, 100_000], ids="{:,}".format)
+@pytest.fixture(params=[1_000, 2_000, 4_000, 10_000, 20_000, 100_000], ids="{:,}".format)
 def rows(request: pytest.FixtureRequest) -> Any:
     rng = np.random.default_rng(0)
     vectors, _ = unit_rows(rng.normal(size=(request.param, DIM)).astype(np.float32))

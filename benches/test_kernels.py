@@ -17,7 +17,20 @@ import numba
 import numpy as np
 import pytest
 
-from jiyi.kernels import bm25, decay, fusion, jaccard, late_interaction, mmr, normalize, pooling, topk
+from jiyi.kernels import (
+    bm25,
+    decay,
+    fusion,
+    jaccard,
+    late_interaction,
+    lending,
+    mmr,
+    near_copies,
+    normalize,
+    pooling,
+    quantized,
+    topk,
+)
 
 CANDIDATES = [20, 100, 1_000]
 SCANS = [1_000, 10_000, 100_000]
@@ -171,6 +184,45 @@ def case_rrf(n: int) -> Case:
     )
 
 
+def case_weighted_lists(n: int) -> Case:
+    rng = np.random.default_rng(n)
+    lists = [rng.permutation(2 * n)[:n].astype(np.int64) for _ in range(3)]
+    scores = [np.sort(rng.random(n))[::-1].copy() for _ in lists]
+    pairs = [list(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in zip(lists, scores, strict=True)]
+
+    def baseline() -> list[tuple[int, float]]:
+        totals: dict[int, float] = {}
+        for ranked in pairs:
+            values = [score for _, score in ranked]
+            low = min(values)
+            span = max(values) - low
+            for identifier, score in ranked:
+                totals[identifier] = totals.get(identifier, 0.0) + (score - low) / span
+        return sorted(totals.items(), key=lambda pair: (-pair[1], pair[0]))
+
+    return Case(
+        lambda: fusion.weighted_lists(lists, scores),
+        baseline,
+        "Python dict",
+        lambda got, expected: list(zip(got[0].tolist(), got[1].tolist(), strict=True)) == expected,
+    )
+
+
+def case_minmax_weighted_sum(n: int) -> Case:
+    raw, weights = np.random.default_rng(n).random((3, n)), np.array([0.5, 0.3, 0.2])
+
+    def baseline() -> np.ndarray:
+        low, high = raw.min(axis=1, keepdims=True), raw.max(axis=1, keepdims=True)
+        return weights @ ((raw - low) / (high - low))
+
+    return Case(
+        lambda: fusion.minmax_weighted_sum(raw, weights),
+        baseline,
+        "NumPy",
+        lambda got, expected: np.allclose(got[1], expected),
+    )
+
+
 def case_rrf_scores(n: int) -> Case:
     ranks = np.random.default_rng(n).integers(0, n, (3, n))
     return Case(
@@ -221,6 +273,61 @@ def case_exponential(n: int) -> Case:
     )
 
 
+def case_lent_by_previous(n: int) -> Case:
+    rng = np.random.default_rng(n)
+    rows = np.sort(rng.permutation(4 * n)[:n]).astype(np.int64)
+    previous, lengths = np.arange(-1, 4 * n - 1), rng.integers(1, 40, 4 * n).astype(np.uint32)
+    relevance = texts(n).relevance
+
+    def baseline() -> list[float]:
+        known = dict(zip(rows.tolist(), relevance.tolist(), strict=True))
+        lent = []
+        for row in rows.tolist():
+            before = known.get(row - 1, 0.0)
+            lent.append(before * 0.3 * min(1.0, int(lengths[row]) / 20) if before > 0 else np.nan)
+        return lent
+
+    return Case(
+        lambda: lending.lent_by_previous(rows, relevance, previous, lengths, 0.3, 20),
+        baseline,
+        "Python dict",
+        lambda got, expected: np.allclose(got, expected, equal_nan=True),
+    )
+
+
+def case_near_copies(n: int) -> Case:
+    """Texts of which every fourth is said again; the baseline compares all pairs."""
+    rng = np.random.default_rng(n)
+    sets = [np.unique(rng.integers(0, 5 * n, 20)) for _ in range(n)]
+    for i in range(3, n, 4):
+        sets[i] = sets[i - 1]
+    held = np.bincount(np.concatenate(sets), minlength=5 * n)
+    number = np.empty(5 * n, np.int64)
+    number[np.lexsort((np.arange(5 * n), np.where(held == 0, n + 1, held)))] = np.arange(5 * n)  # the rarest first
+    rows = [np.sort(number[tokens]).astype(np.uint32) for tokens in sets]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    ids = np.concatenate(rows)
+    nothing, none = np.empty((n, 0), np.float32), np.zeros(n, np.int64)
+    plain = [frozenset(row.tolist()) for row in rows]
+
+    def baseline() -> list[int]:
+        leaders = list(range(n))
+        for i, a in enumerate(plain):
+            best, joined = 0.0, i
+            for j in range(i):
+                if leaders[j] == j and (alike := python_jaccard(a, plain[j])) >= 0.8 and alike > best:
+                    best, joined = alike, j
+            leaders[i] = joined
+        return leaders
+
+    return Case(
+        lambda: near_copies.near_copies(indptr, ids, ids, nothing, none, 0.8, 0.95),
+        baseline,
+        "Python sets, all pairs",
+        lambda got, expected: got.tolist() == expected,
+    )
+
+
 # Scans
 
 
@@ -244,6 +351,33 @@ def case_bm25_scores(n: int) -> Case:
         lambda: bm25.bm25_scores(query, weights, postings, n, *columns, n, t.all, average, k1=1.2, b=0.75),
         baseline,
         "NumPy over postings",
+    )
+
+
+def case_bm25_top_k(n: int) -> Case:
+    """The same and the fifty best, without touching rows that share no token."""
+    t = texts(n)
+    postings = bm25.build_postings(t.indptr, t.ids, t.freqs, n, VOCABULARY)
+    query = np.array([3, 40, 300, 2_500, 29_000], np.uint32)
+    weights = bm25.idf(bm25.document_frequencies(query, postings, n, t.indptr, t.ids, n, t.all), n)
+    average, columns, room = float(t.lengths.mean()), (t.indptr, t.ids, t.freqs, t.lengths), np.zeros(n)
+    how = {"k1": 1.2, "b": 0.75}
+
+    def baseline() -> np.ndarray:
+        scores = bm25.bm25_scores(query, weights, postings, n, *columns, n, t.all, average, **how)
+        best = np.argpartition(-scores, 50)[:50]
+        best = best[np.lexsort((best, -scores[best]))]
+        return best[scores[best] > 0]
+
+    def agree(got: np.ndarray, expected: np.ndarray) -> bool:
+        scores = bm25.bm25_scores(query, weights, postings, n, *columns, n, t.all, average, **how)
+        return np.array_equal(scores[got], scores[expected])  # of equal ones at the end, NumPy keeps any
+
+    return Case(
+        lambda: bm25.bm25_top_k(query, weights, postings, n, *columns, n, t.all, average, 50, **how, room=room),
+        baseline,
+        "all scores, NumPy argpartition",
+        agree,
     )
 
 
@@ -320,6 +454,18 @@ def case_dense_top_k(n: int) -> Case:
         baseline,
         "NumPy V @ q, argpartition",
         lambda got, expected: got[0].tolist() == expected.tolist(),
+    )
+
+
+def case_quantized_top_k(n: int) -> Case:
+    v, live = topk.unit_rows(vectors(n))[0], np.ones(n, np.uint8)
+    codes, scales = quantized.quantize_rows(v)
+    query = v[n // 2] + v[n // 3]
+    return Case(
+        lambda: quantized.quantized_top_k(codes, scales, v, query, live, 50),
+        lambda: topk.dense_top_k(v, query, live, 50),
+        "dense_top_k (float32 alone)",
+        lambda got, expected: np.array_equal(got[0], expected[0]) and np.array_equal(got[1], expected[1]),
     )
 
 
@@ -428,8 +574,12 @@ PAIRS = [
             case_mmr_jaccard,
             case_mmr_cosine,
             case_rrf,
+            case_weighted_lists,
             case_rrf_scores,
             case_weighted_sum,
+            case_minmax_weighted_sum,
+            case_lent_by_previous,
+            case_near_copies,
             case_minmax,
             case_zscore,
             case_rank_scores,
@@ -444,9 +594,11 @@ PAIRS = [
         (case, n)
         for case in (
             case_bm25_scores,
+            case_bm25_top_k,
             case_bm25_scan,
             case_top_k,
             case_dense_top_k,
+            case_quantized_top_k,
             case_dense_top_k_beside_reading,
             case_unit_rows,
             case_first_nonfinite_row,
