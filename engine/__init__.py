@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from jiyi.engine import Engine
     from jiyi.errors import (
         ClosedError,
+        DamagedError,
         DimensionError,
         ForkedError,
         JiyiError,
+        LostWritesWarning,
         ModelError,
         ModelMismatchError,
         NotFoundError,
@@ -31,16 +33,23 @@ if TYPE_CHECKING:
         StoreLockedError,
         StoreVersionError,
     )
+    from jiyi.export import export_file
     from jiyi.facts import Neighbor
     from jiyi.hits import Hit, Hits
+    from jiyi.ingest import IngestJob, IngestStatus, ingest_files
     from jiyi.inject import MemoryInjector
     from jiyi.kernels.warmup import warmup
     from jiyi.memory import KINDS, Memory
     from jiyi.opening import open_engine as open
     from jiyi.query import build_query
     from jiyi.query_record import QueryRecord
+    from jiyi.reindex import ReindexJob
+    from jiyi.reindex_events import Comparison, ReindexPlan, ReindexReport
     from jiyi.replay import Replay
     from jiyi.retention import Retention
+    from jiyi.salvaging import Salvaged, salvage
+    from jiyi.scoped import ScopedEngine
+    from jiyi.snapshots import restore
     from jiyi.spaces import exact_namespace
 
 __version__ = "0.1.0"
@@ -49,9 +58,11 @@ __all__ = [
     "KINDS",
     "Aging",
     "ClosedError",
+    "Comparison",
     "Consolidated",
     "Context",
     "ContextConfig",
+    "DamagedError",
     "Degraded",
     "DimensionError",
     "Distilled",
@@ -60,7 +71,10 @@ __all__ = [
     "Hit",
     "Hits",
     "IndexConfig",
+    "IngestJob",
+    "IngestStatus",
     "JiyiError",
+    "LostWritesWarning",
     "Memory",
     "MemoryInjector",
     "ModelError",
@@ -69,15 +83,24 @@ __all__ = [
     "NotFoundError",
     "QueryRecord",
     "ReadOnlyError",
+    "ReindexJob",
+    "ReindexPlan",
+    "ReindexReport",
     "Replay",
     "Retention",
+    "Salvaged",
+    "ScopedEngine",
     "SearchConfig",
     "StoreError",
     "StoreLockedError",
     "StoreVersionError",
     "build_query",
     "exact_namespace",
+    "export_file",
+    "ingest_files",
     "open",
+    "restore",
+    "salvage",
     "warmup",
 ]
 
@@ -95,15 +118,27 @@ _HOMES: Final = {
     "Hit": "hits",
     "Hits": "hits",
     "IndexConfig": "config",
+    "IngestJob": "ingest",
+    "IngestStatus": "ingest",
     "Memory": "memory",
     "MemoryInjector": "inject",
     "Neighbor": "facts",
+    "ScopedEngine": "scoped",
     "SearchConfig": "config",
     "QueryRecord": "query_record",
+    "Comparison": "reindex_events",
+    "ReindexJob": "reindex",
+    "ReindexPlan": "reindex_events",
+    "ReindexReport": "reindex_events",
     "Replay": "replay",
     "Retention": "retention",
+    "Salvaged": "salvaging",
+    "restore": "snapshots",
+    "salvage": "salvaging",
     "build_query": "query",
     "exact_namespace": "spaces",
+    "export_file": "export",
+    "ingest_files": "ingest",
     "warmup": "kernels.warmup",
 }
 

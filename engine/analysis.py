@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def analyse(
         token_indptr, tokens = table.token_rows(texts)
     else:
         token_indptr, tokens = np.zeros(len(texts) + 1, dtype=np.int64), np.empty(0, dtype=np.uint32)
-    made = _embedded(memories, texts, vectors, embedder, token_indptr, tokens)
+    made = _embedded(memories, texts, vectors, embedder, table, token_indptr, tokens)
     terms, freqs, token_bytes = columns.terms.tobytes(), columns.freqs.tobytes(), tokens.tobytes()
     bounds, token_bounds = columns.indptr.tolist(), token_indptr.tolist()
     return [
@@ -81,11 +81,42 @@ def analyse(
     ]
 
 
+def checked_embeddings(
+    returned: Any, embedder: Embedder, count: int, which: Callable[[int], str]
+) -> NDArray[np.float32]:
+    """Return what an embedder made of texts as float32 of shape (count, dim).
+
+    Args:
+        returned: by its `embed`.
+        embedder: for the messages, and its dimension.
+        count: how many texts it was given.
+        which: names one of them by its place, for the message.
+
+    Raises:
+        TypeError, ValueError: it is no array of numbers with a row for each text, or holds NaN or infinity.
+        DimensionError: the rows are of another length than it says.
+    """
+    what = f"what the embedder {embedder.name!r} returned"
+    embedded = _as_float32(returned, what)
+    if embedded.ndim != 2 or len(embedded) != count:
+        raise ValueError(f"{what} has shape {embedded.shape}; for {count} texts it must be one row each")
+    if embedded.shape[1] != embedder.dim:
+        raise DimensionError(embedded.shape[1], int(embedder.dim), what)
+    bad = first_nonfinite_row(embedded)
+    if bad >= 0:
+        raise ValueError(
+            f"the embedder {embedder.name!r} returned NaN or infinity for memory {which(bad)}; "
+            "nothing of the batch was stored"
+        )
+    return embedded
+
+
 def _embedded(
     memories: Sequence[Memory],
     texts: Sequence[str],
     vectors: Sequence[NDArray[np.float32] | None],
     embedder: Embedder | None,
+    table: TokenTable | None,
     token_indptr: NDArray[np.int64],
     tokens: NDArray[np.uint32],
 ) -> list[bytes | None]:
@@ -93,22 +124,19 @@ def _embedded(
     missing = [i for i, vector in enumerate(vectors) if vector is None]
     if embedder is None or not missing:
         return made
-    if isinstance(embedder, TokenTable):  # the table is the embedder's own
-        made_here = embedder.embed_rows(token_indptr, tokens)[missing]
+    # The table is the embedder's own; asking whether an object is of a protocol takes longer than embedding a text.
+    given: object = embedder
+    own = table if table is given else embedder if isinstance(embedder, TokenTable) else None
+    if own is not None:
+        made_here = own.embed_rows(token_indptr, tokens)[missing]
     else:
         made_here = embedder.embed([texts[i] for i in missing])
-    what = f"what the embedder {embedder.name!r} returned"
-    embedded = _as_float32(made_here, what)
-    if embedded.ndim != 2 or len(embedded) != len(missing):
-        raise ValueError(f"{what} has shape {embedded.shape}; for {len(missing)} texts it must be one row each")
-    if embedded.shape[1] != embedder.dim:
-        raise DimensionError(embedded.shape[1], int(embedder.dim), what)
-    bad = first_nonfinite_row(embedded)
-    if bad >= 0:
-        raise ValueError(
-            f"the embedder {embedder.name!r} returned NaN or infinity for memory {missing[bad]} of the batch "
-            f"(id {memories[missing[bad]].id[:80]!r}); nothing of the batch was stored"
-        )
+    embedded = checked_embeddings(
+        made_here,
+        embedder,
+        len(missing),
+        lambda bad: f"{missing[bad]} of the batch (id {memories[missing[bad]].id[:80]!r})",
+    )
     content, width = embedded.tobytes(), 4 * embedder.dim
     for place, i in enumerate(missing):
         made[i] = content[width * place : width * (place + 1)]

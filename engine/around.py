@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     from jiyi.candidates import Ints
@@ -32,7 +33,7 @@ def checked_neighbors(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"neighbors must be a whole number from 0 to {_MOST_TURNS}, got {type(value).__name__}")
     if not 0 <= value <= _MOST_TURNS:
-        raise ValueError(f"neighbors is {value}; it must be from 0 (none) to {_MOST_TURNS}")
+        raise ValueError(f"neighbors is {quoted(int(value))}; it must be from 0 (none) to {_MOST_TURNS}")
     return value
 
 
@@ -83,7 +84,7 @@ def turns_around(
         wanted.setdefault(name, []).extend(sides[0] + sides[1])
     memories: dict[int, Memory] = {}
     for name, of_name in wanted.items():
-        memories |= store.ledger.memories(of_name, name)
+        memories |= store.memories(of_name, name)
     return [
         Around(
             tuple(memories[key] for key in before if key in memories),

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
+from jiyi.quoted import quoted
+
 
 class Tokenizer(Protocol):
     """What `tokenizers.Tokenizer`, `tiktoken.Encoding` and the tokenizers of `transformers` have in common."""
@@ -58,7 +60,8 @@ def checked_counter(count_tokens: TokenCounter) -> Callable[[str], int]:
         return estimate_tokens
     if isinstance(count_tokens, str):
         raise ValueError(
-            f"count_tokens is {count_tokens!r:.80}; it must be a function, a tokenizer with encode(text), or 'estimate'"
+            f"count_tokens is {quoted(count_tokens)}; it must be a function, a tokenizer with encode(text), or "
+            "'estimate'"
         )
     counter = _counter_of(count_tokens)
 
@@ -70,7 +73,7 @@ def checked_counter(count_tokens: TokenCounter) -> Callable[[str], int]:
             tokens = operator.index(answer)
         except TypeError:
             raise TypeError(
-                f"count_tokens returned {answer!r:.80} ({type(answer).__name__}); it must return a whole number, "
+                f"count_tokens returned {quoted(answer)} ({type(answer).__name__}); it must return a whole number, "
                 "such as len(tokenizer.encode(text))"
             ) from None
         if tokens < 0:

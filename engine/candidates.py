@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.config import SearchConfig
+from jiyi.kernels.order import best_first
 from jiyi.partition import View
 from jiyi.terms import QueryTerms
 from jiyi.usage import Usage
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+_NOTHING: Final = np.empty(0)
+_NO_ROWS: Final = np.empty(0, dtype=np.int64)
 
 
 class Degraded(NamedTuple):
@@ -60,20 +65,20 @@ class Query:
         return max(4 * self.k, self.config.pool_min)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Signal:
-    """What one scorer says of every candidate."""
+    """What one scorer says of every candidate. Recall scores, fusion weighs: `normalized` and `weight` come late."""
 
     name: str
     raw: Floats
     """Shape (m,); 0 for candidates that it has nothing on."""
     scored: NDArray[np.bool_]
     """Which candidates it has something on."""
-    normalized: Floats
-    weight: float
-    """Its share of the relevance; 0 when it has nothing on any candidate."""
     plan: str = ""
     """How the leg recalled: "exact" or "indexed"; empty for a signal that only scores."""
+    normalized: Floats = field(default_factory=lambda: _NOTHING)
+    weight: float = 0.0
+    """Its share of the relevance; 0 when it has nothing on any candidate."""
 
     def ranks(self) -> Ints:
         """Return 1 for its best candidate and so on, equal scores in the order they were stored; 0 where not scored."""
@@ -106,53 +111,54 @@ class Leads:
     """Shape (p,): by pair, the row of a fact that leads there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidates:
-    """The pool. Arrays are by candidate (rows ascending: the order they were stored); `order` ranks them."""
+    """The pool. Arrays are by candidate (rows ascending: the order they were stored); `order` ranks them.
+
+    Each stage of the pipeline fills in its part: one object goes through all of them, as a copy at each would take
+    longer than many a stage does.
+    """
 
     rows: Ints
-    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    order: Ints = field(default_factory=lambda: _NO_ROWS)
     """Candidate positions, best first."""
     signals: tuple[Signal, ...] = ()
-    relevance: Floats = field(default_factory=lambda: np.empty(0))
-    lent: Floats = field(default_factory=lambda: np.empty(0))
+    relevance: Floats = field(default_factory=lambda: _NOTHING)
+    lent: Floats = field(default_factory=lambda: _NOTHING)
     """What the memory before it in its session lends, NaN for nothing; relevance is at least that."""
     leads: Leads | None = None
     """None where the query names nothing that facts are about."""
-    led: Floats = field(default_factory=lambda: np.empty(0))
+    led: Floats = field(default_factory=lambda: _NOTHING)
     """What it has by the fact that leads to it, NaN for nothing; relevance is at least that."""
-    led_by: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    led_by: Ints = field(default_factory=lambda: _NO_ROWS)
     """The position of that fact, -1 for none."""
-    recency: Floats = field(default_factory=lambda: np.empty(0))
-    age_s: Floats = field(default_factory=lambda: np.empty(0))
+    recency: Floats = field(default_factory=lambda: _NOTHING)
+    age_s: Floats = field(default_factory=lambda: _NOTHING)
     used: Usage | None = None
     """How they were used; None when no memory of the namespace was."""
-    outcome: Floats = field(default_factory=lambda: np.empty(0))
+    outcome: Floats = field(default_factory=lambda: _NOTHING)
     """What the score of a procedure got, or lost, for how using it went."""
-    score: Floats = field(default_factory=lambda: np.empty(0))
+    score: Floats = field(default_factory=lambda: _NOTHING)
     """Calibrated relevance: what the order, and then diversification, starts from."""
     reranked: tuple[Signal, ...] = ()
     reranking: Reranking | None = None
     """None when no scorer scored anything."""
-    penalty: Floats = field(default_factory=lambda: np.empty(0))
-    """Similarity to the most similar candidate chosen before, for those that MMR chose; 0 elsewhere."""
-    blocker: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    chosen: Ints = field(default_factory=lambda: _NO_ROWS)
+    """The positions that MMR chose, first choice first; the next three are by choice."""
+    mmr: Floats = field(default_factory=lambda: _NOTHING)
+    """The MMR score at the moment of choice."""
+    penalty: Floats = field(default_factory=lambda: _NOTHING)
+    """Similarity to the most similar candidate chosen before."""
+    blocker: Ints = field(default_factory=lambda: _NO_ROWS)
     """The position of that candidate, -1 for none."""
-    mmr: Floats = field(default_factory=lambda: np.empty(0))
-    """The MMR score at the moment of choice, NaN for candidates that MMR did not choose."""
     degraded: tuple[Degraded, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def with_degraded(self, stage: str, reason: str) -> Candidates:
-        """Return the same candidates, noting a stage that could not do all that was asked."""
-        return replace(self, degraded=(*self.degraded, Degraded(stage, reason)))
-
-
-def best_first(score: Floats) -> Ints:
-    """Return positions by descending score; ties keep the order they were stored."""
-    return np.argsort(-score, kind="stable").astype(np.int64)
+    def note(self, stage: str, reason: str) -> None:
+        """Note a stage that could not do all that was asked."""
+        self.degraded = (*self.degraded, Degraded(stage, reason))
 
 
 def ranks(raw: Floats, scored: NDArray[np.bool_]) -> Ints:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 # Common words of both spellings, and names that are no identifiers in spite of a capital inside.
-_JOINED: Final = frozenset(
+#: Words that are found in two parts as well.
+JOINED: Final = frozenset(
     """
     airport anybody anymore anyone anything anytime babysitter backend background backpack backup backyard baseball
     basketball bathroom bedroom birthday blackboard blockchain bookmark bookshelf bookstore breakfast broadband
@@ -41,8 +42,8 @@ _JOINED: Final = frozenset(
     youtube
     """.split()
 )
-# What the first of two such words can be.
-_BEGINNINGS: Final = frozenset(word[:length] for word in _JOINED for length in range(3, len(word) - 2))
+#: What the first of two such words can be.
+BEGINNINGS: Final = frozenset(word[:length] for word in JOINED for length in range(3, len(word) - 2))
 _NUMBER: Final = re.compile(
     r"(?<![\w.])(?:v?\d+(?:[.:]\d+)+|(?:19|20)\d\d(?P<separator>[-/])\d\d(?P=separator)\d\d|\d{1,3}(?:,\d{3})+)"
     r"(?:am|pm)?(?![\w,]\d|\w)"
@@ -96,7 +97,7 @@ def compounds(text: str, folded: str) -> Compounds:
         words = tuple(
             part.lower()
             for match in _CAMEL.finditer(text)
-            if match.group().lower() not in _JOINED
+            if match.group().lower() not in JOINED
             for part in _HUMP.findall(match.group())
             if len(part) > 1
         )
@@ -123,6 +124,6 @@ def compounds(text: str, folded: str) -> Compounds:
 
 def joined(words: Sequence[str]) -> list[str]:
     """Return the words that two neighbours are when they are written together."""
-    if _BEGINNINGS.isdisjoint(words):
+    if BEGINNINGS.isdisjoint(words):
         return []
-    return [pair for first, second in pairwise(words) if (pair := first + second) in _JOINED]
+    return [pair for first, second in pairwise(words) if (pair := first + second) in JOINED]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jiyi.memory import KINDS
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     from jiyi.models.protocols import CrossEncoder
@@ -49,6 +50,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "bm25_k1": (0, 1e6),
     "bm25_b": (0, 1),
 }
+_MOST_CANDIDATES: Final = 2**40  # as many as a store can hold
 _COUNTS: Final[dict[str, int]] = {"pool_min": 1, "rerank_candidates": 0, "mmr_window": 0}
 
 #: Signals that lift what the others found, in proportion: by the setting `<name>_bonus`.
@@ -60,7 +62,7 @@ SHIPPED_CROSS_ENCODER: Final = "rerank-en"
 
 def _check_half_life(value: float, name: str) -> None:
     if 1e15 < value < math.inf:  # thirty million years: the curves' arithmetic ends there
-        raise ValueError(f"{name} is {value}; it must be at most 1e15, or infinity for no ageing")
+        raise ValueError(f"{name} is {quoted(value)}; it must be at most 1e15, or infinity for no ageing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +85,12 @@ class Aging:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} must be a number, got {type(value).__name__}")
             if not low <= value <= high:
-                raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
+                raise ValueError(f"{name} is {quoted(value)}; it must be from {low:g} to {high:g}")
         if self.half_life_s is not None:
             _check_half_life(self.half_life_s, "half_life_s")
         if self.curve is not None and self.curve not in _CHOICES["recency_curve"]:
             allowed = ", ".join(_CHOICES["recency_curve"])
-            raise ValueError(f"curve is {self.curve!r:.80}; it must be one of {allowed}")
+            raise ValueError(f"curve is {quoted(self.curve)}; it must be one of {allowed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,29 +173,29 @@ class SearchConfig:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; it must be one of {', '.join(choices)}")
+                raise ValueError(f"{name} is {quoted(getattr(self, name))}; it must be one of {', '.join(choices)}")
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} must be a number, got {type(value).__name__}")
             if not low <= value <= high:
-                raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
+                raise ValueError(f"{name} is {quoted(value)}; it must be from {low:g} to {high:g}")
         _check_half_life(self.half_life_s, "half_life_s")
         object.__setattr__(self, "aging", _checked_aging(self.aging))
         if not isinstance(self.ageless_kinds, tuple | list | set | frozenset) or not set(self.ageless_kinds) <= set(
             KINDS
         ):
-            raise ValueError(f"ageless_kinds is {self.ageless_kinds!r:.80}; it must be a tuple of {', '.join(KINDS)}")
+            raise ValueError(f"ageless_kinds is {quoted(self.ageless_kinds)}; it must be a tuple of {', '.join(KINDS)}")
         if isinstance(self.fact_hops, bool) or not isinstance(self.fact_hops, int):
             raise TypeError(f"fact_hops must be 0 or 1, got {type(self.fact_hops).__name__}")
         if self.fact_hops not in (0, 1):
-            raise ValueError(f"fact_hops is {self.fact_hops}; it must be 0 (off) or 1")
+            raise ValueError(f"fact_hops is {quoted(self.fact_hops)}; it must be 0 (off) or 1")
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
-            if value < least:
-                raise ValueError(f"{name} is {value}; it must be at least {least}")
+            if not least <= value <= _MOST_CANDIDATES:
+                raise ValueError(f"{name} is {quoted(value)}; it must be from {least} to {_MOST_CANDIDATES}")
         if self.dense_weight + self.keyword_weight + self.late_weight <= 0:
             raise ValueError("dense_weight, keyword_weight and late_weight are all 0; at least one must be above")
         if self.rerank is None:
@@ -204,7 +206,7 @@ class SearchConfig:
             if not (isinstance(scorer, str) and scorer) and not callable(getattr(scorer, "score", None)):
                 raise TypeError(
                     "rerank takes 'bm25', a cross-encoder's name, or objects with score(query, texts), "
-                    f"got {scorer!r:.80}"
+                    f"got {quoted(scorer)}"
                 )
 
     def with_overrides(self, overrides: dict[str, Any]) -> SearchConfig:
@@ -213,7 +215,7 @@ class SearchConfig:
             return self
         unknown = sorted(set(overrides) - set(SETTINGS))
         if unknown:
-            raise TypeError(f"unknown search setting {unknown[0]!r:.80}; settings are {', '.join(SETTINGS)}")
+            raise TypeError(f"unknown search setting {quoted(unknown[0])}; settings are {', '.join(SETTINGS)}")
         return replace(self, **overrides)
 
 
@@ -223,7 +225,7 @@ def _checked_aging(aging: object) -> dict[str, Aging]:
     checked: dict[str, Aging] = {}
     for kind, value in aging.items():
         if kind not in KINDS:
-            raise ValueError(f"aging names the kind {kind!r:.80}; kinds are {', '.join(KINDS)}")
+            raise ValueError(f"aging names the kind {quoted(kind)}; kinds are {', '.join(KINDS)}")
         if isinstance(value, Mapping):
             unknown = [str(name) for name in value if name not in _AGING]
             if unknown:
@@ -261,7 +263,7 @@ TRANSFORMER_PRESETS: Final = frozenset({"balanced", "best"})
 def preset_named(name: str) -> SearchConfig:
     """Return a preset; an unknown name is a ValueError that lists those that exist."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r:.80}; presets are {', '.join(PRESETS)}")
+        raise ValueError(f"unknown preset {quoted(name)}; presets are {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
@@ -270,10 +272,9 @@ class IndexConfig:
     """When a namespace outgrows the exact plans, and how its indexes are built.
 
     dense_rows, keyword_rows: from so many rows on a namespace gets an hnswlib graph, a Tantivy index. A search
-    uses them when at least that many rows pass its filter. Below, the exact plans miss nothing. Where speed crosses
-    over has been measured at one size only: at 20,000 rows a graph with recall@10 0.99 answered in 3.8 ms, the exact
-    scan in 2.9 (benches/test_graph.py). Both defaults are choices for recall, not measured crossovers: a graph may
-    well be quicker from some 50,000 rows on.
+    uses them when at least that many rows pass its filter. Below, the exact plans miss nothing. At 10,000, 20,000,
+    50,000 and 100,000 rows no index that finds 98 % of the ten best is quicker than the exact plan, filtered or not
+    (benches/thresholds.py); where they cross beyond has not been measured, and both defaults are choices.
     graph_links (M), graph_build_width (ef_construction), graph_search_width (ef): hnswlib's parameters.
     rebuild_fraction: an index is built again when so large a share of its memories died or is not in it.
     """
@@ -298,8 +299,8 @@ class IndexConfig:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
             if not low <= value <= high:
-                raise ValueError(f"{name} is {value}; it must be from {low} to {high}")
+                raise ValueError(f"{name} is {quoted(value)}; it must be from {low} to {high}")
         if isinstance(self.rebuild_fraction, bool) or not isinstance(self.rebuild_fraction, int | float):
             raise TypeError(f"rebuild_fraction must be a number, got {type(self.rebuild_fraction).__name__}")
         if not 0 < self.rebuild_fraction < math.inf:
-            raise ValueError(f"rebuild_fraction is {self.rebuild_fraction}; it must be a finite number above 0")
+            raise ValueError(f"rebuild_fraction is {quoted(self.rebuild_fraction)}; it must be a finite number above 0")

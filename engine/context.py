@@ -19,6 +19,7 @@ from jiyi.budget import TokenCounter, checked_counter
 from jiyi.language import is_chinese
 from jiyi.memory import Memory, composed_text
 from jiyi.query import BuiltQuery
+from jiyi.quoted import quoted as shown
 from jiyi.timestamps import TimeLike, to_datetime
 
 #: The named formats; a function from the notes to the text is the other choice.
@@ -96,17 +97,17 @@ class ContextConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(
-                    f"{name} is {value!r:.80} ({type(value).__name__}); it must be a whole number from {least} on"
+                    f"{name} is {shown(value)} ({type(value).__name__}); it must be a whole number from {least} on"
                 )
             if value < least:
-                raise ValueError(f"{name} is {value}; it must be a whole number from {least} on")
+                raise ValueError(f"{name} is {shown(value)}; it must be a whole number from {least} on")
         checked_neighbors(self.neighbors)
         if self.order not in ORDERS:
-            raise ValueError(f"order is {self.order!r:.80}; it must be one of {', '.join(ORDERS)}")
+            raise ValueError(f"order is {shown(self.order)}; it must be one of {', '.join(ORDERS)}")
         if not callable(self.format) and self.format not in FORMATS:
-            raise ValueError(f"format is {self.format!r:.80}; it must be one of {', '.join(FORMATS)}, or a function")
+            raise ValueError(f"format is {shown(self.format)}; it must be one of {', '.join(FORMATS)}, or a function")
         if not isinstance(self.include_dates, bool):
-            raise TypeError(f"include_dates is {self.include_dates!r:.80}; it must be True or False")
+            raise TypeError(f"include_dates is {shown(self.include_dates)}; it must be True or False")
 
 
 class LeftOut(NamedTuple):

@@ -21,6 +21,7 @@ from urllib.parse import unquote_to_bytes
 from jiyi.continuation import Turn, add_new, content_digest, turn_id
 from jiyi.memory import Memory
 from jiyi.messages import ASSISTANT, MISSING, USER, check_messages, field_of, part_text, parts_of, role_of, visible
+from jiyi.quoted import quoted
 from jiyi.store import Store
 from jiyi.timestamps import to_datetime, to_microseconds
 
@@ -167,7 +168,7 @@ def checked_roles(roles: Iterable[str]) -> frozenset[str]:
     for role in named:
         if not isinstance(role, str) or not role.strip():
             raise ValueError(
-                f"roles holds {role!r:.80}; roles are user, assistant, system, tool, or a name of your own"
+                f"roles holds {quoted(role)}; roles are user, assistant, system, tool, or a name of your own"
             )
     return frozenset(_role(role.strip().casefold()) for role in named)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -92,7 +93,10 @@ _WITH_DIGITS: Final = _patterns(
     r"(?<!\d)(?P<y>(?:19|20)\d\d)(?:年|(?![\d\w]))",
 )
 # What every date holds. Most texts hold none of it, and the patterns need not look.
-_YEAR_OR_MONTH: Final = re.compile(r"(?:19|20)\d\d|[\d一二三四五六七八九十]月")
+# Patterns that begin with what they look for are found quickly, alternatives of them are not.
+_YEAR_19: Final = re.compile(r"19\d\d")
+_YEAR_20: Final = re.compile(r"20\d\d")
+_MONTH_IN_DIGITS_ZH: Final = re.compile(r"[\d一二三四五六七八九十]月")
 _MONTH_STARTS: Final = tuple(sorted({name[:3] for name in _MONTHS}))
 _ANY_RELATIVE: Final = re.compile(
     r"[天日周年月]|星期|礼拜|昨晚|\b(?:yesterday|tomorrow|today|ago|last|this|past|previous|on)\b"
@@ -165,14 +169,18 @@ def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
             one there are parts only, and none of what counts from it.
     """
     now = None if now_s is None else _moment(now_s)
-    if not folded.isascii():
+    if not folded.isascii() and ("月" in folded or "日" in folded or "号" in folded):
         folded = _WRITTEN_ZH.sub(lambda match: str(_number_zh(match.group())), folded)
     absolute: tuple[re.Pattern[str], ...] = ()
     for start in _MONTH_STARTS:  # quicker than a pattern, and than any()
-        if start in folded:
+        if start in folded and _month_that_starts(start).search(folded) is not None:
             absolute = _WITH_MONTH
             break
-    if _YEAR_OR_MONTH.search(folded) is not None:
+    if (
+        ("19" in folded and _YEAR_19.search(folded) is not None)
+        or ("20" in folded and _YEAR_20.search(folded) is not None)
+        or ("月" in folded and _MONTH_IN_DIGITS_ZH.search(folded) is not None)
+    ):
         absolute += _WITH_DIGITS
     relative = now is not None and _ANY_RELATIVE.search(folded) is not None
     if not absolute and not relative:
@@ -209,6 +217,13 @@ def named_dates(folded: str, now_s: float | None = None) -> NamedDates:
                 if last - first < 32 * _DAY:
                     parts.add(f"m{first.month}")
     return NamedDates(frozenset(parts), tuple(spans))
+
+
+@cache
+def _month_that_starts(start: str) -> re.Pattern[str]:
+    """Finds names of the month that starts so as words, without which none of the patterns matches."""
+    ends = sorted((name[3:] for name in _MONTHS if name.startswith(start)), key=len, reverse=True)
+    return re.compile(rf"{start}(?<!\w{start})(?:{'|'.join(ends)})\b")  # a literal first: found quickly
 
 
 def _moment(seconds: float) -> datetime | None:

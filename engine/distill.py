@@ -27,6 +27,7 @@ from jiyi.errors import JiyiError
 from jiyi.filter_fields import Condition
 from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory, entity_key
+from jiyi.quoted import quoted
 from jiyi.store import Store
 
 #: From memories to what is to be remembered of them: memories, texts, or mappings of a memory's fields.
@@ -232,12 +233,12 @@ class Distillation:
             raise ValueError("its text is empty; leave it out")
         if memory.namespace not in ("default", self.namespace):
             raise ValueError(
-                f"its namespace is {memory.namespace!r:.80}; what is distilled stays in {self.namespace!r}"
+                f"its namespace is {quoted(memory.namespace)}; what is distilled stays in {quoted(self.namespace)}"
             )
         strange = next((source for source in memory.sources if source not in given), None)
         if strange is not None:
             raise ValueError(
-                f"its source {strange!r:.80} is not the id of a memory of the batch; leave sources out for all"
+                f"its source {quoted(strange)} is not the id of a memory of the batch; leave sources out for all"
             )
         sources = memory.sources or tuple(given)
         said = [memory.kind, *_said(memory)]
@@ -259,7 +260,9 @@ class Distillation:
                 here = originals.present(connection, number, list(states))
                 left = next((memory_id for memory_id in states if memory_id not in here), None)
                 if left is not None:  # deleted, and what was said of it should not outlive it
-                    raise ValueError(f"{left!r:.80} left while the extractor worked; the next run gives it the others")
+                    raise ValueError(
+                        f"{quoted(left)} left while the extractor worked; the next run gives it the others"
+                    )
                 instead_of = distilled.superseded_by(connection, number, self.extractor, list(states))
                 earlier = {memory_id for ids in instead_of.values() for memory_id in ids}
                 # What was merged stays merged: its text is there already.

@@ -11,6 +11,7 @@ from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
 from jiyi.models.static import SHIPPED_FOLDER
+from jiyi.quoted import quoted
 
 
 def default_embedder(preset: str | None) -> str | Path:
@@ -38,7 +39,7 @@ def check_embedder(embedder: Embedder) -> None:
     """Refuse what names itself by nothing, or makes vectors of no length."""
     if not isinstance(embedder.name, str) or not embedder.name:
         raise TypeError(
-            f"the embedder's name must be text, got {embedder.name!r:.80}; stores keep it to tell models apart"
+            f"the embedder's name must be text, got {quoted(embedder.name)}; stores keep it to tell models apart"
         )
     if isinstance(embedder.dim, bool) or not isinstance(embedder.dim, int | np.integer) or embedder.dim < 1:
-        raise ValueError(f"the embedder's dim is {embedder.dim!r:.80}; it must be a whole number from 1")
+        raise ValueError(f"the embedder's dim is {quoted(embedder.dim)}; it must be a whole number from 1")

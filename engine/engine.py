@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,34 +22,38 @@ from jiyi.consolidate import consolidate as run_consolidate
 from jiyi.consolidate import unconsolidate as run_unconsolidate
 from jiyi.context import Context, ContextConfig, render_context
 from jiyi.conversation import add_conversation, checked_roles
-from jiyi.derived import flush_to_disk
+from jiyi.disk import folder_bytes
 from jiyi.distill import Distillation, Distilled, Extractor, extractor_name, is_async
 from jiyi.distill import adistill as run_adistill
 from jiyi.distill import distill as run_distill
-from jiyi.embedders import check_embedder, companion_of
-from jiyi.errors import ModelError, NotFoundError, StoreError
+from jiyi.errors import NotFoundError
 from jiyi.facts import FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
 from jiyi.filters import Condition, Where, compile_where, parse_where
 from jiyi.hits import Hits
 from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name, composed_text
-from jiyi.models.files import ModelFilesError
-from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
-from jiyi.models.registry import load_embedder
+from jiyi.models.protocols import CrossEncoder, Embedder
 from jiyi.query import build_query
 from jiyi.query_record import QueryRecord
-from jiyi.reindex import reindex as run_reindex
+from jiyi.quoted import quoted
+from jiyi.reindex import ReindexJob
+from jiyi.reindex import drop_kept as run_drop_kept
+from jiyi.reindex import rollback as run_rollback
+from jiyi.reindex_events import Event, Progressed, ReindexReport
 from jiyi.relatedness import relatedness_of
 from jiyi.replay import Replay
 from jiyi.replay import replay as run_replay
 from jiyi.retention import Policy, Retention, checked_policy, due, leaving
+from jiyi.scoped import ScopedEngine
 from jiyi.search import Settings
 from jiyi.search import search as run_search
 from jiyi.search import search_many as run_search_many
 from jiyi.slots import SlotQuery, fill_slots
+from jiyi.snapshots import snapshot as take_snapshot
 from jiyi.spaces import checked_namespaces, condition_in, names_in, only_name
 from jiyi.store import Store
 from jiyi.timestamps import TimeLike, to_datetime, to_microseconds, to_seconds, utc_now
 from jiyi.topic import Related
+from jiyi.turns import turn_of
 
 MemoryLike = Memory | str | Mapping[str, Any]
 Vector = Sequence[float] | NDArray[Any]
@@ -62,6 +64,7 @@ _List = list
 
 _LONGEST_BUDGET_MS: Final = 1e12  # thirty years: any more is no limit either
 _LONGEST_WAIT_S: Final = 86_400.0
+_MOST_HITS: Final = 2**40  # as many as a store can hold
 _CONTEXT_SETTINGS: Final = frozenset(setting.name for setting in fields(ContextConfig))
 
 
@@ -196,7 +199,7 @@ class Engine:
         allowed = [name for name in FIELDS if name not in ("id", "namespace")]
         unknown = sorted(set(fields) - set(allowed))
         if unknown:
-            raise TypeError(f"update cannot set {unknown[0]!r:.80}; it sets {', '.join(allowed)}")
+            raise TypeError(f"update cannot set {quoted(unknown[0])}; it sets {', '.join(allowed)}")
         with self._store.writing():
             key, memory = self._found(id, namespace)
             changed = replace(memory, **fields)
@@ -235,7 +238,7 @@ class Engine:
     def _refuse_prefix(self, namespace: str, call: str) -> None:
         if namespace.endswith("*") and self._store.ledger.namespace_number(namespace) is None:
             raise ValueError(
-                f"there is no namespace {namespace!r:.80}, and {call} takes no prefix: it works in one, named in full"
+                f"there is no namespace {quoted(namespace)}, and {call} takes no prefix: it works in one, named in full"
             )
 
     def erase(
@@ -276,13 +279,28 @@ class Engine:
         if where is not None and not isinstance(where, Mapping):
             raise TypeError(f"where must be a filter, got {type(where).__name__}")
         if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= _LONGEST_WAIT_S:
-            raise ValueError(f"wait_s is {wait_s!r:.80}; it must be seconds from 0 to {_LONGEST_WAIT_S:.0f}")
+            raise ValueError(f"wait_s is {quoted(wait_s)}; it must be seconds from 0 to {_LONGEST_WAIT_S:.0f}")
         named = [] if ids is None else [*_checked_ids(ids, "erase")]
         condition = _in_namespace(checked_name(namespace, "namespace"), where if ids is None else {"id": {"in": named}})
         self._store.check_writable("erase")
         self._refuse_prefix(namespace, "erase")
         test = None if where is None else parse_where(where).test
         return self._store.erase(namespace, condition, named, wait_s, test)
+
+    def delete_namespace(self, namespace: str, *, wait_s: float = 30.0) -> int:
+        """Erase a namespace: its memories, its name, its indexes; return how many memories there were.
+
+        It is `erase(where={})`, with what that says: no file of the folder holds a byte of it when this returns. One
+        that holds nothing is no error.
+
+        Args:
+            namespace: in full; a prefix is refused.
+            wait_s: see `erase`.
+
+        Raises:
+            ValueError, StoreError: see `erase`.
+        """
+        return self.erase(where={}, namespace=namespace, wait_s=wait_s)
 
     def retain(
         self,
@@ -343,7 +361,7 @@ class Engine:
             StoreError: it could not be written; nothing has changed.
         """
         if not isinstance(success, bool):
-            raise TypeError(f"success must be True or False, got {success!r:.80}")
+            raise TypeError(f"success must be True or False, got {quoted(success)}")
         return self._use("outcome", ids, namespace, now, uses=1, successes=success, failures=not success)
 
     def _use(self, call: str, ids: str | Iterable[str], namespace: str, now: TimeLike | None, **counts: int) -> int:
@@ -356,9 +374,8 @@ class Engine:
             if call == "outcome":
                 for _, memory in held:
                     if memory.kind != "procedural":
-                        raise ValueError(
-                            f"{memory.id!r} is {memory.kind}; only procedural memories have outcomes: use reinforce"
-                        )
+                        found_kind = f"{quoted(memory.id)} is {memory.kind}"
+                        raise ValueError(f"{found_kind}; only procedural memories have outcomes: use reinforce")
             return self._store.use([key for key, _ in held], now_us, **{name: int(n) for name, n in counts.items()})
 
     def add_messages(
@@ -489,11 +506,11 @@ class Engine:
         if not callable(extractor):
             raise TypeError(f"extractor must be a function of a list of memories, got {type(extractor).__name__}")
         if isinstance(batch, bool) or not isinstance(batch, str | int):
-            raise TypeError(f"batch must be 'session' or how many memories at a time, got {batch!r:.80}")
+            raise TypeError(f"batch must be 'session' or how many memories at a time, got {quoted(batch)}")
         if (isinstance(batch, int) and batch < 1) or (isinstance(batch, str) and batch != "session"):
-            raise ValueError(f"batch is {batch!r:.80}; it must be 'session' or how many memories at a time, from 1")
+            raise ValueError(f"batch is {quoted(batch)}; it must be 'session' or how many memories at a time, from 1")
         if not isinstance(again, bool):
-            raise TypeError(f"again must be True or False, got {again!r:.80}")
+            raise TypeError(f"again must be True or False, got {quoted(again)}")
         if _checked_count(max_results, "max_results") < 1:
             raise ValueError("max_results is 0; an extractor must be allowed one result at least")
         wanted: dict[str, Any] = {"and": [{"kind": "episodic"}, *([] if where is None else [where])]}
@@ -548,9 +565,9 @@ class Engine:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{setting} must be a number, got {type(value).__name__}")
             if not least <= value <= 1:
-                raise ValueError(f"{setting} is {value}; it must be from {least} to 1")
+                raise ValueError(f"{setting} is {quoted(value)}; it must be from {least} to 1")
         if not isinstance(dry_run, bool):
-            raise TypeError(f"dry_run must be True or False, got {dry_run!r:.80}")
+            raise TypeError(f"dry_run must be True or False, got {quoted(dry_run)}")
         condition = _in_namespace(checked_name(namespace, "namespace"), where)
         if dry_run:
             self._store.check_usable()
@@ -579,6 +596,17 @@ class Engine:
         self._store.check_writable("unconsolidate")
         return run_unconsolidate(self._store, checked_name(namespace, "namespace"), _checked_ids(ids, "unconsolidate"))
 
+    def scoped(self, namespace: str) -> ScopedEngine:
+        """Return a handle with the calls of an engine that reaches this one namespace and no other.
+
+        Args:
+            namespace: its name, exactly: `*` at its end means nothing here. It need not hold anything yet.
+
+        Raises:
+            TypeError, ValueError: it cannot be a namespace's name.
+        """
+        return ScopedEngine(self, namespace)
+
     # -------------------------------------------------------------------------------------------------- reading
 
     def get(self, id: str, *, namespace: str = "default") -> Memory:
@@ -593,6 +621,7 @@ class Engine:
     def _found(self, id: str, namespace: str) -> tuple[int, Memory]:
         found = self._store.ledger.find(checked_name(namespace, "namespace"), checked_name(id, "id"))
         if found is None:
+            self._store.refuse_gone(namespace)
             raise NotFoundError(id, namespace)
         return found
 
@@ -605,6 +634,7 @@ class Engine:
         """
         self._store.check_usable()
         condition = _in_namespaces(namespace, where)
+        self._store.refuse_gone(namespace if isinstance(namespace, str) else None)
         return self._store.ledger.count(condition.sql, condition.parameters)
 
     def list(
@@ -630,8 +660,9 @@ class Engine:
             "oldest": "m.timestamp_us, m.key & 1099511627775",
         }
         if order not in orders:
-            raise ValueError(f"order is {order!r:.80}; it must be one of {', '.join(orders)}")
+            raise ValueError(f"order is {quoted(order)}; it must be one of {', '.join(orders)}")
         condition = _in_namespaces(namespace, where)
+        self._store.refuse_gone(namespace if isinstance(namespace, str) else None)
         rows = self._store.ledger.select(
             condition.sql,
             condition.parameters,
@@ -669,7 +700,7 @@ class Engine:
         """
         self._store.check_usable()
         if not isinstance(history, bool):
-            raise TypeError(f"history must be True or False, got {history!r:.80}")
+            raise TypeError(f"history must be True or False, got {quoted(history)}")
         return find_facts(
             self._store,
             _fact_query(namespace, as_of, now, history=history),
@@ -793,7 +824,8 @@ class Engine:
             config=config,
             **overrides,
         )
-        return run_search(self._store, query, settings)
+        with turn_of(self._store, settings):
+            return run_search(self._store, query, settings)
 
     def search_many(self, queries: Iterable[str], **settings: Any) -> _List[Hits]:
         """Answer several queries with the same settings, all as of the same moment; one `Hits` each, in order.
@@ -849,13 +881,13 @@ class Engine:
         if budget_ms is not None and (
             isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms >= 0
         ):
-            raise ValueError(f"budget_ms is {budget_ms!r:.80}; it must be milliseconds from 0")
+            raise ValueError(f"budget_ms is {quoted(budget_ms)}; it must be milliseconds from 0")
         if budget_ms is not None:
             budget_ms = min(budget_ms, _LONGEST_BUDGET_MS)
         as_of_s = None if as_of is None else to_seconds(to_datetime(as_of, "as_of"))
         return Settings(
             namespace=checked_namespaces(namespace),
-            k=_checked_count(k, "k"),
+            k=min(_checked_count(k, "k"), _MOST_HITS),
             where=where,
             now_s=as_of_s if as_of_s is not None and now is None else _seconds(now),
             as_of_s=as_of_s,
@@ -901,7 +933,7 @@ class Engine:
         if "k" in overrides:
             raise TypeError("build_context takes no k; max_memories says how many memories the text may hold")
         if not isinstance(reinforce, bool):
-            raise TypeError(f"reinforce must be True or False, got {reinforce!r:.80}")
+            raise TypeError(f"reinforce must be True or False, got {quoted(reinforce)}")
         if reinforce:
             self._store.check_writable("reinforce")
         own = {name: overrides.pop(name) for name in _CONTEXT_SETTINGS & overrides.keys()}
@@ -971,6 +1003,15 @@ class Engine:
         self._store.settle_indexes()
         self._store.ledger.checkpoint()
 
+    def refresh(self) -> None:
+        """Show everything that another process has written to the folder by now, in a read-only engine.
+
+        Each search of one does so by itself for the namespaces that it looks at (while several threads search, what it
+        shows may be a quarter of a second old); this is for everything at once, and for certain.
+        """
+        self._store.check_usable()
+        self._store.refresh()
+
     def compact(self, *, now: TimeLike | None = None, dry_run: bool = False) -> int:
         """Remove expired memories and what the engine's retention lets go of (`retain`); give free space back.
 
@@ -992,86 +1033,121 @@ class Engine:
         return self._store.compact(_seconds(now), self.retention, self.config)
 
     def reindex(
-        self, embedder: Embedder | str | None = None, *, progress: Callable[[int, int], None] | None = None
-    ) -> int:
-        """Embed every memory anew, and use that model from here on; return how many memories there are.
+        self,
+        embedder: Embedder | str | None = None,
+        *,
+        tokenizer: str | None = None,
+        batch_size: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        limit_rate: float | None = None,
+        keep: bool = False,
+        min_overlap: float | None = None,
+        force: bool = False,
+        queries: Sequence[str | Mapping[str, Any]] | None = None,
+        sample: int = 100,
+    ) -> ReindexReport:
+        """Embed every memory anew, beside what is in use, then use that model from here on; return what was done.
 
         Searches and adds go on meanwhile, with the old vectors; the new ones take their place all at once. A run that
-        was stopped goes on where it was. Vectors that came with their memories are replaced as well.
+        was stopped, even by kill -9, goes on where it was. Vectors that came with their memories are replaced as well.
+        Before the switch, both answer a sample of queries. `ReindexJob` does the same for a scheduler: it can be
+        planned, watched, paused and cancelled.
 
         Args:
             embedder: a name or an object, see `open`; None takes the one that the engine was opened with.
+            tokenizer: "current" cuts texts into terms anew with this version of the tokenizer; without an embedder,
+                vectors stay as they are.
+            batch_size: memories embedded in one call.
             progress: called with (memories done, memories in all) after each batch.
+            limit_rate: memories a second at most.
+            keep: keep the old generation for `rollback`.
+            min_overlap: refuse to switch where the mean overlap@10 with the old answers is below this share; the report
+                says so (`switched`, `refused`), and a forced run switches at once.
+            force: switch whatever the comparison, and where the disk seems too small.
+            queries: to compare by: texts (of the largest namespace) or mappings with query and namespace; None takes
+                what stored memories begin with.
+            sample: how many of those, from 0.
 
         Raises:
             ModelError: there is no embedder, or it cannot be used.
-            StoreError: the store could not be written; what was done is kept for the next run.
+            StoreError: the store could not be written, or another reindex of it runs; what was done is kept.
+            ValueError, TypeError: an argument, or what the embedder returned, is not as it must be.
         """
-        self._store.check_writable("reindex")
-        companion = self._store.companion
-        chosen: Embedder | None
-        if isinstance(embedder, str):
-            try:
-                chosen = load_embedder(embedder, device=self._store.device)
-            except ModelFilesError as error:
-                raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
-            companion = companion or companion_of(chosen)
-        else:
-            chosen = self._store.embedder if embedder is None else embedder
-        if chosen is None:
-            raise ModelError("there is nothing to embed with: name an embedder, reindex('e5-static-256')")
-        if not isinstance(chosen, Embedder):
-            raise TypeError(
-                f"embedder must be a name or an object with name, dim, embed and embed_query, got {chosen!r:.80}"
-            )
-        check_embedder(chosen)
-        table = chosen if isinstance(chosen, TokenTable) else companion
-        if not self._store.reindexing.acquire(blocking=False):
-            raise StoreError("a reindex of this store is running in another thread; wait for it to end")
-        try:
-            return run_reindex(self._store, chosen, table, progress)
-        finally:
-            self._store.reindexing.release()
 
-    def snapshot(self, dest: str | os.PathLike[str]) -> Path:
-        """Copy the store into a new folder, consistently, while reading and writing go on; return the folder.
+        def told(event: Event) -> None:
+            if progress is not None and isinstance(event, Progressed):
+                progress(event.done, event.total)
+
+        return ReindexJob(
+            self,
+            embedder,
+            tokenizer=tokenizer,
+            batch_size=batch_size,
+            limit_rate=limit_rate,
+            keep=keep,
+            min_overlap=min_overlap,
+            force=force,
+            queries=queries,
+            sample=sample,
+            on_event=told,
+        ).run()
+
+    def rollback(
+        self,
+        embedder: Embedder | str | None = None,
+        *,
+        keep: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ReindexReport:
+        """Go back to the generation that a reindex with keep=True has kept; return what was done.
+
+        Memories written since are embedded by the old model first, while searches and adds go on. Where nothing was
+        written since, the answers are those of before, bit for bit.
+
+        Args:
+            embedder: the old model, where it cannot be found by its name.
+            keep: keep the generation that is left, so that another rollback returns to it.
+            progress: called with (memories done, memories written since) after each batch.
 
         Raises:
-            ValueError: the folder exists and is not empty.
-            StoreError: it could not be written.
+            StoreError: there is no kept generation, or another reindex runs, or the store could not be written.
+            ModelError: the old model cannot be had.
+        """
+        self._store.check_writable("rollback")
+        return run_rollback(self._store, embedder, keep=keep, progress=progress)
+
+    def drop_kept(self) -> bool:
+        """Drop the generation that a reindex has kept for `rollback`; return whether there was one.
+
+        The file does not shrink by it: what comes next takes the space, or `compact` gives it back.
+        """
+        self._store.check_writable("drop_kept")
+        return run_drop_kept(self._store)
+
+    def snapshot(self, dest: str | os.PathLike[str]) -> Path:
+        """Copy the store into a new folder, as it is at one moment, while reading and writing go on; return the folder.
+
+        The copy is checked, every row of it, before it appears under its name; one that is stopped on the way leaves
+        nothing that looks like a store, and is begun anew. It is a store by itself: `open` takes it, and `jiyi.restore`
+        puts it in the place of another.
+
+        Raises:
+            ValueError: the folder exists and is not empty, or lies in the store's own.
+            StoreError: it could not be written, or the store is damaged.
         """
         self._store.check_usable()
-        folder = Path(dest)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ValueError(f"{folder} exists and is not empty; name a new folder for the snapshot")
-        partial: Path | None = None
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-            self._store.ledger.copy_to(partial)
-            partial.chmod(0o777 & ~_umask())
-            partial.replace(folder)
-        except OSError as error:
-            raise StoreError(
-                f"the snapshot to {folder} failed: {error}; choose a folder that can be written"
-            ) from error
-        finally:
-            if partial is not None and partial.exists():
-                shutil.rmtree(partial, ignore_errors=True)
-        flush_to_disk(folder.parent)
-        return folder
+        return take_snapshot(self._store, dest)
 
     def verify(self) -> _List[str]:
         """Return what is wrong with the store, one line each; empty when every memory is as it was written."""
         self._store.check_usable()
-        return self._store.ledger.damage()
+        return self._store.verify()
 
     def stats(self) -> dict[str, Any]:
         """Return what the store is and holds: counts, model, sizes."""
         self._store.check_usable()
         store = self._store
         loaded, loaded_bytes = store.loaded_bytes()
-        files = [] if store.folder is None else [path for path in store.folder.rglob("*") if path.is_file()]
         return {
             "path": None if store.folder is None else str(store.folder),
             "memories": self.count(namespace=None),
@@ -1080,8 +1156,9 @@ class Engine:
             "embedder": store.model or (None if store.embedder is None else store.embedder.name),
             "dim": store.dim,
             "mismatch": None if store.mismatch is None else str(store.mismatch),
+            "format": store.ledger.manifest()["format"],
             "sequence": store.ledger.manifest()["sequence"],
-            "disk_bytes": sum(path.stat().st_size for path in files),
+            "disk_bytes": 0 if store.folder is None else folder_bytes(store.folder),
             "loaded_namespaces": loaded,
             "loaded_bytes": loaded_bytes,
             "erasing": bool(store.ledger.being_erased()),
@@ -1149,18 +1226,11 @@ def _checked_ids(ids: object, call: str) -> dict[str, None]:
     return dict.fromkeys(checked_name(memory_id, "id") for memory_id in ([ids] if isinstance(ids, str) else ids))
 
 
-def _umask() -> int:
-    """What new files are not allowed, as this process has it; there is no way to read it without setting it."""
-    mask = os.umask(0o22)
-    os.umask(mask)
-    return mask
-
-
 def _checked_count(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{what} must be a whole number, got {value!r:.80}")
+        raise TypeError(f"{what} must be a whole number, got {quoted(value)}")
     if value < 0:
-        raise ValueError(f"{what} is {value}; it must be at least 0")
+        raise ValueError(f"{what} is {quoted(int(value))}; it must be at least 0")
     return int(value)
 
 

@@ -24,6 +24,7 @@ from jiyi import originals
 from jiyi.derived import generations_of
 from jiyi.errors import StoreError
 from jiyi.filters import Test, holds
+from jiyi.quoted import quoted
 
 #: Manifest entry of a store in which an erasure has not ended: the numbers of its namespaces, as a JSON list.
 NOTE: Final = "erasing"
@@ -59,7 +60,7 @@ def refuse_merged(connection: sqlite3.Connection, namespace: int, ids: Sequence[
     found = connection.execute(query, (namespace, json.dumps(list(ids)))).fetchone()
     if found is not None:
         raise ValueError(
-            f"{found[0]!r:.80} is merged into {found[1]!r:.80}; erase that one, or undo it first (unconsolidate)"
+            f"{quoted(found[0])} is merged into {quoted(found[1])}; erase that one, or undo it first (unconsolidate)"
         )
 
 
@@ -77,8 +78,8 @@ def refuse_hidden(connection: sqlite3.Connection, namespace: int, test: Test, ke
             going = {row[0] for row in connection.execute(query, (namespace, json.dumps(list(keys))))}
         if into_id not in going:
             raise ValueError(
-                f"the filter holds for {memory.id!r:.80} as it was before it was merged into {into_id!r:.80}, and not "
-                "for what it is merged into; erase that one by its id, or undo it first (unconsolidate)"
+                f"the filter holds for {quoted(memory.id)} as it was before it was merged into {quoted(into_id)}, and "
+                "not for what it is merged into; erase that one by its id, or undo it first (unconsolidate)"
             )
 
 

@@ -15,11 +15,21 @@ class ClosedError(JiyiError):
 
 
 class ForkedError(JiyiError):
-    """The engine was opened in a parent process and used in its forked child."""
+    """The engine was opened in a parent process and used in its forked child.
 
-    def __init__(self, opened_by_pid: int, pid: int) -> None:
+    With `busy`, the child cannot open a store by itself either: the parent was at work in one when it forked.
+    """
+
+    def __init__(self, opened_by_pid: int, pid: int, *, busy: bool = False) -> None:
         self.opened_by_pid = opened_by_pid
         self.pid = pid
+        self.busy = busy
+        if busy:
+            super().__init__(
+                f"process {opened_by_pid} was at work in a store for several seconds when it forked its child {pid}, "
+                "which can open none therefore; fork when no long call runs, or start processes with 'spawn'"
+            )
+            return
         super().__init__(
             f"this engine belongs to process {opened_by_pid} and was used in its child {pid}; "
             "open the store again in the child, with read_only=True while the parent writes"
@@ -39,7 +49,33 @@ class NotFoundError(JiyiError, KeyError):
 
 
 class StoreError(JiyiError):
-    """The store's files could not be read or written. The cause (an OSError, say) is in `__cause__`."""
+    """The store's files could not be read or written. The cause is in `__cause__`."""
+
+    @property
+    def os_error(self) -> OSError | None:
+        """What the operating system said (a full disk, a read-only folder), if it is to blame."""
+        cause: BaseException | None = self.__cause__
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__
+        return cause
+
+
+class LostWritesWarning(UserWarning):
+    """Changes that were acknowledged are not in the store that was opened; what is there can be used."""
+
+
+class DamagedError(StoreError):
+    """A memory is not what was written: bytes of the store's files have changed since."""
+
+    def __init__(self, label: int, memory_id: object, namespace: str) -> None:
+        self.label = label
+        self.memory_id = memory_id
+        self.namespace = namespace
+        super().__init__(
+            f"the memory {memory_id!r:.80} (label {label}) in namespace {namespace!r:.80} is damaged: it is not what "
+            "was written. `jiyi verify` (engine.verify()) lists all that are, and `jiyi verify --repair OUT` "
+            "(jiyi.salvage) saves every other into a new store"
+        )
 
 
 class StoreVersionError(StoreError):

@@ -13,6 +13,7 @@ from jiyi.fact_graph import Facts
 from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory, checked_name
 from jiyi.partition import Partition, View
+from jiyi.quoted import quoted
 from jiyi.store import Store
 
 Ints = NDArray[np.int64]
@@ -68,9 +69,9 @@ def checked_entity(value: object, what: str) -> str:
 def checked_hops(hops: object) -> int:
     """Return how many steps are taken, or say what is allowed."""
     if isinstance(hops, bool) or not isinstance(hops, int | np.integer):
-        raise TypeError(f"hops must be a whole number from 1 to {MOST_HOPS}, got {hops!r:.80}")
+        raise TypeError(f"hops must be a whole number from 1 to {MOST_HOPS}, got {quoted(hops)}")
     if not 1 <= hops <= MOST_HOPS:
-        raise ValueError(f"hops is {hops}; it must be from 1 to {MOST_HOPS}")
+        raise ValueError(f"hops is {quoted(int(hops))}; it must be from 1 to {MOST_HOPS}")
     return int(hops)
 
 

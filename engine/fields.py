@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from jiyi.quoted import quoted
+
 #: A field's name ("content", "metadata.timestamp"), or a function from the item to the value.
 Field = str | Callable[[Any], Any]
 
@@ -51,7 +53,7 @@ class FieldReader:
             return
         if all(self.read(item) is MISSING for item in items):
             raise ValueError(
-                f"no item has the field {self.where!r:.80} that {self.what}= names; check its spelling, or give a "
+                f"no item has the field {quoted(self.where)} that {self.what}= names; check its spelling, or give a "
                 "function that takes the item"
             )
 

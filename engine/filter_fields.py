@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jiyi.memory import FIELDS, KINDS, Memory
+from jiyi.quoted import quoted
 from jiyi.timestamps import to_datetime, to_microseconds
 
 #: What a field of a memory holds, in the form that tests compare: None when it is absent, a tuple for a list (what
@@ -146,7 +147,7 @@ class _TextField(_Column):
 
     def checked(self, value: object) -> str:
         if not isinstance(value, str):
-            raise TypeError(f"the filter on {self.name} compares text, got {value!r:.80}")
+            raise TypeError(f"the filter on {self.name} compares text, got {quoted(value)}")
         return _encodable(value, self.name)
 
     def of(self, memory: Memory) -> Value:
@@ -184,7 +185,7 @@ class _KindField(_Column):
 
     def checked(self, value: object) -> int:
         if value not in KINDS:
-            raise ValueError(f"the filter on kind compares with {value!r:.80}; kinds are {', '.join(KINDS)}")
+            raise ValueError(f"the filter on kind compares with {quoted(value)}; kinds are {', '.join(KINDS)}")
         return KINDS.index(value)
 
     def between(self, bounds: Bounds) -> Condition:
@@ -207,7 +208,7 @@ class _FlagField(Field):
 
     def checked(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise TypeError(f"the filter on {self.name} compares with True or False, got {value!r:.80}")
+            raise TypeError(f"the filter on {self.name} compares with True or False, got {quoted(value)}")
         return value
 
     def among(self, values: Sequence[Any]) -> Condition:
@@ -235,7 +236,7 @@ class _ListField(Field):
 
     def checked(self, value: object) -> str:
         if not isinstance(value, str):
-            raise TypeError(f"the filter on {self.name} compares with text, one of the list, got {value!r:.80}")
+            raise TypeError(f"the filter on {self.name} compares with text, one of the list, got {quoted(value)}")
         return _encodable(value, self.name)
 
     def among(self, values: Sequence[Any]) -> Condition:
@@ -394,7 +395,7 @@ def comparable(value: object) -> Value:
 
 def _number(value: object, name: str, allowed: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"the filter on {name} compares {allowed}, got {value!r:.80}")
+        raise TypeError(f"the filter on {name} compares {allowed}, got {quoted(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"the filter on {name} compares with {value}; use a finite number")
     if isinstance(value, int) and abs(value) > _LARGEST_INT:

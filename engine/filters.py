@@ -26,6 +26,7 @@ from jiyi.filter_fields import (
     negated,
 )
 from jiyi.memory import Memory
+from jiyi.quoted import quoted
 
 __all__ = ["COMPARE", "OPERATORS", "All", "Among", "Between", "Condition", "Exists", "Filter", "Leaf", "Not", "Some"]
 __all__ += ["Test", "Where", "compile_where", "holds", "leaves", "parse_where"]
@@ -242,7 +243,7 @@ def _all(parts: Sequence[Test]) -> Test:
 
 def _entry(name: object, value: object, depth: int) -> Test:
     if not isinstance(name, str):
-        raise TypeError(f"a filter's keys must be text, got {name!r:.80}")
+        raise TypeError(f"a filter's keys must be text, got {quoted(name)}")
     if name in ("and", "or"):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise TypeError(f"{name!r} takes a list of filters, got {type(value).__name__}")
@@ -278,13 +279,13 @@ def _test(field: Field, value: object, depth: int) -> Test:
                 raise TypeError(f"{name!r} on {field.name} takes what has an order, got {operand}; use equality or not")
         elif name == "exists":
             if not isinstance(operand, bool):
-                raise TypeError(f"'exists' on {field.name} takes True or False, got {operand!r:.80}")
+                raise TypeError(f"'exists' on {field.name} takes True or False, got {quoted(operand)}")
             tests.append(Exists(field) if operand else Not(Exists(field)))
         elif name == "not":
             tests.append(Not(_test(field, operand, depth + 1)))
         else:
             raise ValueError(
-                f"unknown operator {name!r:.80} on {field.name}; it can be one of {', '.join(OPERATORS)} "
+                f"unknown operator {quoted(name)} on {field.name}; it can be one of {', '.join(OPERATORS)} "
                 "(equality is the bare value)"
             )
     if bounds:

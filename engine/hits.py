@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from jiyi.around import Around
 from jiyi.candidates import Candidates, Degraded, Ints, Query, Signal
 from jiyi.contributions import contributions
 from jiyi.memory import Memory
 from jiyi.query_record import Asked, QueryRecord, record_of
+from jiyi.quoted import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +151,11 @@ class Hits(Sequence[Hit]):
                 "scale": 1.0 if looked_at else reranking.scale,
                 "before_share": first,
             }
-        if len(candidates.mmr) and candidates.mmr[position] == candidates.mmr[position]:
-            blocker = int(candidates.blocker[position])
+        for choice in np.flatnonzero(candidates.chosen == position).tolist():  # one, or none
             factors["mmr"] = {
-                "score": float(candidates.mmr[position]),
-                "penalty": float(candidates.penalty[position]),
-                "because_of": self._ids_of_blockers.get(blocker),
+                "score": float(candidates.mmr[choice]),
+                "penalty": float(candidates.penalty[choice]),
+                "because_of": self._ids_of_blockers.get(int(candidates.blocker[choice])),
             }
         if self._query is not None:
             factors["contributions"] = contributions(factors, self._query.config)
@@ -213,7 +215,7 @@ class Hits(Sequence[Hit]):
         if format == "json":
             return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=2)
         if format != "table":
-            raise ValueError(f"format is {format!r:.80}; it must be 'table' or 'json' (a picture: hits.plot(path))")
+            raise ValueError(f"format is {quoted(format)}; it must be 'table' or 'json' (a picture: hits.plot(path))")
         return explain(self, None if self._query is None else self._query.config)
 
     def plot(self, path: str | os.PathLike[str], *, max_hits: int = 40) -> Path:

@@ -21,6 +21,7 @@ from jiyi.fields import ID_FIELDS, MISSING, TEXT_FIELDS, TIMESTAMP_FIELDS, Field
 from jiyi.hits import Hit
 from jiyi.memory import KINDS, Memory
 from jiyi.query import BuiltQuery, build_query
+from jiyi.quoted import quoted
 from jiyi.rerank import DefaultReranker, RerankerConfig
 from jiyi.timestamps import TimeLike, to_datetime, utc_now
 
@@ -103,7 +104,7 @@ class MemoryInjector:
                 f"source is {type(source).__name__}; pass an Engine, or a function search(query, k) that returns items"
             )
         if isinstance(max_memories, bool) or not isinstance(max_memories, int):
-            raise TypeError(f"max_memories is {max_memories!r:.80}; it must be a whole number from 1 on")
+            raise TypeError(f"max_memories is {quoted(max_memories)}; it must be a whole number from 1 on")
         if max_memories < 1:
             raise ValueError(f"max_memories is {max_memories}; it must be a whole number from 1 on")
         self._source = source
@@ -146,7 +147,7 @@ class MemoryInjector:
             self._source._settings(**{**_PLAIN, **settings})  # what does not exist is told at once
         elif settings:
             raise TypeError(
-                f"unknown setting {next(iter(settings))!r:.80}; over a search function there are "
+                f"unknown setting {quoted(next(iter(settings)))}; over a search function there are "
                 f"{', '.join((*_OWN, 'count_tokens', 'text', 'timestamp', 'id', *_TEXT))}"
             )
 
@@ -252,7 +253,7 @@ def _reranker_config(given: Mapping[str, Any] | None, max_memories: int) -> Rera
     named = _named(given, _RERANKER, "reranker")
     enabled = named.pop("enabled", False)
     if not isinstance(enabled, bool):
-        raise TypeError(f"reranker: enabled is {enabled!r:.80}; it must be True or False")
+        raise TypeError(f"reranker: enabled is {quoted(enabled)}; it must be True or False")
     if "recency_half_life" in named:
         if "half_life_s" in named:
             raise ValueError("reranker: half_life_s and recency_half_life are given; give one")
@@ -275,7 +276,7 @@ def _named(given: object, allowed: Sequence[str], what: str) -> dict[str, Any]:
     for key, value in given.items():
         name = _CAPITAL.sub(lambda match: f"_{match.group().lower()}", key) if isinstance(key, str) else key
         if name not in allowed:
-            raise ValueError(f"{what} has the setting {key!r:.80}; settings are {', '.join(allowed)}")
+            raise ValueError(f"{what} has the setting {quoted(key)}; settings are {', '.join(allowed)}")
         if name in named:
             raise ValueError(f"{what} has {name} twice, in both spellings; give one")
         named[name] = value
@@ -290,6 +291,6 @@ def _seconds(half_life: object) -> float:
             if match.group(2).lower() in names.split("|"):
                 return float(match.group(1)) * seconds
     raise ValueError(
-        f"reranker: recency_half_life is {half_life!r:.80}; it must be a timedelta or text with a unit, such as "
+        f"reranker: recency_half_life is {quoted(half_life)}; it must be a timedelta or text with a unit, such as "
         '"7 days" or "7天". For a number of seconds there is half_life_s'
     )

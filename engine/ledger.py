@@ -14,20 +14,38 @@ import json
 import sqlite3
 import threading
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from jiyi import distilled, originals
-from jiyi.derived import flush_to_disk
+from jiyi import acknowledged, distilled, generations, originals, page_sums
+from jiyi.acknowledged import Acknowledged
+from jiyi.checksums import (
+    any_earlier,
+    columns_are_sound,
+    columns_checksum,
+    columns_checksums,
+    earlier_memory_checksum,
+    is_earlier,
+    memory_checksum,
+    memory_is_sound,
+    namespace_checksum,
+    unsound_rows,
+    unsound_vectors,
+)
+from jiyi.connections import Connections
+from jiyi.derived import flush_to_disk, remove_partial
+from jiyi.disk_errors import os_error_of
 from jiyi.erase import NOTE, empty_log, purge_leftovers
-from jiyi.errors import ClosedError, StoreError, StoreVersionError
+from jiyi.errors import ClosedError, DamagedError, StoreError, StoreVersionError
 from jiyi.memory import KINDS, Memory
+from jiyi.migration import keep_copy, remove_copies
 from jiyi.schema import FORMAT_VERSION, SCHEMA, UPGRADES
 from jiyi.timestamps import from_microseconds, to_microseconds
 
@@ -35,19 +53,29 @@ Durability = Literal["process", "power"]
 
 FILE_NAME: Final = "ledger.sqlite"
 
+#: What a StoreError advises where bytes of the ledger have changed.
+DAMAGED: Final = (
+    "the ledger is damaged: `jiyi verify` lists what is, `jiyi verify --repair OUT` saves what can be read into a new "
+    "store, and a snapshot can be put in its place (`jiyi restore`)"
+)
+
+# As many rows as there are.
+_ALL: Final = 2**31 - 1
+_UNDECODABLE: Final = "Could not decode to UTF-8"
+
 LABEL_BITS: Final = 40
 LABEL_MASK: Final = (1 << LABEL_BITS) - 1
 
-_FIELDS_BUT_NAMESPACE: Final = (
+#: What `to_memory` takes.
+MEMORY_FIELDS: Final = (
     "m.key, m.id, m.kind, m.timestamp_us, m.expires_us, m.session, m.speaker, m.metadata, m.sources, m.text, "
     "m.subject, m.predicate, m.object, m.multivalued, m.title, m.steps, m.use_when, "
-    "u.uses, u.last_used_us, u.successes, u.failures"
+    "u.uses, u.last_used_us, u.successes, u.failures, m.checksum"
 )
-_MEMORY_FIELDS: Final = _FIELDS_BUT_NAMESPACE.replace("m.id,", "m.id, n.name,")
 _USAGE: Final = "LEFT JOIN usage u ON u.key = m.key"
 _FROM_MEMORIES: Final = f"FROM memories m JOIN namespaces n ON n.namespace = m.namespace {_USAGE}"
 
-_COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, fact, terms, freqs, tokens"
+COLUMN_FIELDS: Final = "key, kind, timestamp_us, expires_us, session, fact, terms, freqs, tokens"
 ColumnRow = tuple[int, int, int, int | None, int, int, bytes, bytes, bytes]
 
 _STORED: Final = (
@@ -100,28 +128,75 @@ class Changes:
     sequence: int
     connection: sqlite3.Connection
     """Sees that moment."""
+    generation: int
+    """The one that serves at that moment."""
+    damaged: list[int] = field(default_factory=list)
+    """Keys of rows that are not what was written. They are not among the rows; those that only their vectors tell are,
+    without vectors, and are added when those have been read: they have to be ended then."""
+    complete: bool = True
+    """Whether the generation that was asked for has everything of the namespace."""
+
+
+class _SoundColumns:
+    """The rows of columns within a range of keys that are what was written."""
+
+    def __init__(self, connection: sqlite3.Connection, within: str, parameters: tuple[int, int]) -> None:
+        self._connection, self._within, self._parameters = connection, within, parameters
+        query = f"SELECT {COLUMN_FIELDS}, checksum {within}"
+        found = list(chain.from_iterable(read_parts(connection, query, parameters, _ALL)))
+        # Each with its checksum behind: cutting that off would take as long as checking it.
+        self.rows: list[ColumnRow] = found
+        self._checksums: list[Any] = [row[9] for row in found]
+        self._earlier = any_earlier(self._checksums)
+        self._unsound = unsound_rows(found, self._checksums)
+        self.damaged: list[int] = [found[place][0] for place in sorted(self._unsound)]
+        if self._unsound:
+            self.rows = [row for place, row in enumerate(self.rows) if place not in self._unsound]
+            self._checksums = [value for place, value in enumerate(self._checksums) if place not in self._unsound]
+
+    def vectors(self) -> Iterator[list[bytes | None]]:
+        """Yield the rows' vectors in parts; None for those that are not what was written."""
+        place = start = 0
+        query = f"SELECT vector {self._within}"
+        for rows in read_parts(self._connection, query, self._parameters, 2_000):
+            part = [vector for (vector,) in rows]
+            if self._unsound:
+                part = [vector for i, vector in enumerate(part, start=place) if i not in self._unsound]
+            place += len(rows)
+            for i in self._wrong(part, start):
+                part[i] = None
+                self.damaged.append(self.rows[start + i][0])
+            start += len(part)
+            yield part
+
+    def _wrong(self, vectors: list[bytes | None], start: int) -> list[int]:
+        checksums = self._checksums[start : start + len(vectors)]
+        if not self._earlier:
+            return unsound_vectors(vectors, checksums)
+        return [
+            i
+            for i, (vector, checksum) in enumerate(zip(vectors, checksums, strict=True))
+            if not columns_are_sound(self.rows[start + i][:9], vector, checksum)
+        ]
 
 
 def column_row(key: int, memory: Memory, row: DerivedRow) -> ColumnRow:
     """Return a memory's row of the columns table, but for the vector."""
     timestamp_us, expires_us = to_microseconds(memory.timestamp), _microseconds(memory.expires_at)
-    kind, session, fact = KINDS.index(memory.kind), _hash(memory.session), _hash(memory.fact_key)
+    kind, session = KINDS.index(memory.kind), _hash(memory.session)
+    fact = 0 if memory.subject is None else _hash(memory.fact_key)
     return key, kind, timestamp_us, expires_us, session, fact, row.terms, row.freqs, row.tokens
-
-
-def _columns_checksum(row: ColumnRow, vector: bytes | None) -> int:
-    *numbers, fact, terms, freqs, tokens = row
-    # Without a fact, the checksum is that of the first format.
-    checksum = zlib.crc32(repr([*numbers, fact] if fact else numbers).encode())
-    for part in (terms, freqs, tokens, b"" if vector is None else vector):
-        checksum = zlib.crc32(part, checksum)
-    return checksum
 
 
 def _hash(name: str | None) -> int:
     """63 bits that tell sessions (or facts) apart, so that a partition need not hold their names; 0 for none."""
     if name is None:
         return 0
+    return _hash_of(name)
+
+
+@lru_cache(maxsize=1 << 10)
+def _hash_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
@@ -129,14 +204,58 @@ def _microseconds(value: datetime | None) -> int | None:
     return None if value is None else to_microseconds(value)
 
 
-def _checksum(memory: Memory) -> int:
-    return zlib.crc32(memory.to_json(usage=False).encode())
+def _memory_row(key: int, memory: Memory) -> tuple[Any, ...]:
+    """A memory as the table of memories keeps it."""
+    row = (
+        key,
+        memory.id,
+        KINDS.index(memory.kind),
+        to_microseconds(memory.timestamp),
+        _microseconds(memory.expires_at),
+        memory.session,
+        memory.speaker,
+        json.dumps(memory.metadata, ensure_ascii=False) if memory.metadata else None,
+        json.dumps(memory.sources, ensure_ascii=False) if memory.sources else None,
+        memory.text,
+        memory.subject,
+        memory.predicate,
+        memory.object,
+        1 if memory.multivalued else None,
+        memory.title,
+        json.dumps(memory.steps, ensure_ascii=False) if memory.steps else None,
+        memory.use_when,
+    )
+    return key, key >> LABEL_BITS, *row[1:9], memory_checksum(row, memory.namespace), *row[9:]
 
 
-def _to_memory(row: Sequence[Any]) -> Memory:
-    key, memory_id, namespace, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row[:11]
-    subject, predicate, object_, multivalued, title, steps, use_when = row[11:18]
-    uses, last_used_us, successes, failures = row[18:]
+def to_memory(row: Sequence[Any], namespace: str, namespace_part: int) -> Memory:
+    """Return the memory of a row (`MEMORY_FIELDS`) that is what was written.
+
+    Args:
+        row: as it was read.
+        namespace: the name of its namespace.
+        namespace_part: `namespace_checksum` of that.
+
+    Raises:
+        DamagedError: the row is not what was written; names the memory.
+    """
+    checksum = row[21]
+    if is_earlier(checksum):
+        memory = as_memory_row(row, namespace)
+        if memory is not None and earlier_memory_checksum(memory) == checksum:
+            return memory
+    elif memory_is_sound(row[:17], namespace_part, checksum):
+        memory = as_memory_row(row, namespace)
+        if memory is not None:  # its usage, which has no checksum, may be damaged
+            return memory
+    raise DamagedError(row[0] & LABEL_MASK, row[1], namespace)
+
+
+def as_memory_row(row: Sequence[Any], namespace: str) -> Memory | None:
+    """Return what a row says, from its key to its failures, whatever its checksum is; None when that is no memory."""
+    _, memory_id, kind, timestamp_us, expires_us, session, speaker, metadata, sources, text = row[:10]
+    subject, predicate, object_, multivalued, title, steps, use_when = row[10:17]
+    uses, last_used_us, successes, failures = row[17:21]
     try:
         return Memory.restored(
             text=text,
@@ -161,10 +280,40 @@ def _to_memory(row: Sequence[Any]) -> Memory:
             successes=successes or 0,
             failures=failures or 0,
         )
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        raise StoreError(
-            f"the memory of label {key & LABEL_MASK} is damaged ({error}); verify() lists all that are"
-        ) from error
+    except (TypeError, ValueError, IndexError, OverflowError, RecursionError):
+        return None
+
+
+def read_rows(connection: sqlite3.Connection, query: str, parameters: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows. Text that is no UTF-8 any more comes as text that no checksum holds for, instead of an error."""
+    for part in read_parts(connection, query, parameters, 1_000):
+        yield from part
+
+
+def read_parts(
+    connection: sqlite3.Connection, query: str, parameters: Sequence[Any], size: int
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield rows in lists of so many, as `read_rows` does."""
+    count = 0
+    try:
+        cursor = connection.execute(query, parameters)
+        while part := cursor.fetchmany(size):
+            yield part
+            count += len(part)
+        return
+    except sqlite3.OperationalError as error:
+        if _UNDECODABLE not in str(error):
+            raise
+    connection.text_factory = _decoded
+    try:
+        rows = connection.execute(query, parameters).fetchall()
+    finally:
+        connection.text_factory = str
+    yield from (rows[start : start + size] for start in range(count, len(rows), size))
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
 
 
 def key_range(namespace: int) -> tuple[int, int]:
@@ -173,7 +322,7 @@ def key_range(namespace: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _store_errors(doing: str) -> Iterator[None]:
+def _store_errors(doing: str, path: Path | None) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -181,11 +330,14 @@ def _store_errors(doing: str) -> Iterator[None]:
             raise ClosedError from error
         raise StoreError(f"{doing} failed: {error}") from error
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            advice = "the ledger is damaged: verify() lists what is, and a snapshot or export can be put in its place"
+        if _UNDECODABLE in str(error):  # the rest of the message is what the ledger holds
+            raise StoreError(f"{doing} failed: a text is no UTF-8 any more; {DAMAGED}") from None
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "malformed" in str(error):
+            advice = DAMAGED
         else:
             advice = "free space and permissions of the folder are worth a look"
-        raise StoreError(f"{doing} failed: {error}; {advice}") from error
+        raise StoreError(f"{doing} failed: {error}; {advice}") from (os_error_of(error, path) or error)
 
 
 class Ledger:
@@ -206,101 +358,154 @@ class Ledger:
         self.read_only = read_only
         self._durability = durability
         self._write_lock = threading.RLock()
-        self._idle: list[sqlite3.Connection] = []
-        self._lent: dict[sqlite3.Connection, object] = {}
-        with _store_errors(f"opening {self.path or 'a store in memory'}"):
+        self._within = False
+        self._changed = self._renamed = False
+        self.trusted = False
+        """Whether somebody has looked at the ledger's pages (`recovery`), so that closing may vouch for them."""
+        self.wrong_pages = None if self.path is None else page_sums.wrong_pages(self.path)
+        """Pages that are not as they were when the store was closed; None when that cannot be known."""
+        self._sums = None if self.path is None else page_sums.read(self.path)
+        self._acknowledged = None if self.path is None or read_only else Acknowledged(self.path)
+        reached = None if self.path is None else acknowledged.read(self.path)
+        with _store_errors(f"opening {self.path or 'a store in memory'}", self.path):
             if self.path is not None and read_only and not self.path.exists():
                 raise StoreError(f"{self.path} does not exist, so there is nothing to read; open it for writing first")
-            self._writer = self._connect()
+            self._connections = Connections(
+                self.path, read_only=read_only, durability=durability, write_lock=self._write_lock
+            )
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        manifest = self.manifest()
+        if self._sums is not None and not page_sums.are_of(self._sums, page_sums.state_of(manifest)):
+            self._sums = self.wrong_pages = None  # of what lay here before
+        sequence = manifest["sequence"]
+        self.missing = (sequence + 1, reached) if reached is not None and reached > sequence else None
+        """The first and last change that were acknowledged and are not there."""
+
+    def _prepare(self) -> None:
+        """Make the tables of a new store, bring an older one up to date, refuse one of another format."""
+        with _store_errors(f"opening {self.path or 'a store in memory'}", self.path):
+            if self.path is not None and not self.read_only:
+                try:
+                    page_sums.drop(self.path)
+                    remove_partial(self.path.parent)
+                except OSError as error:
+                    raise StoreError(f"cannot write in {self.path.parent}: {error}") from error
             if self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-                if read_only:
+                if self.read_only:
                     raise StoreError(f"{self.path} holds no store yet; open it for writing first")
                 self._writer.executescript(SCHEMA.format(format=FORMAT_VERSION, store=uuid.uuid4().hex))
             found = self.manifest().get("format") if self._has_manifest() else None
-            if not read_only and found in UPGRADES:
+            if self.path is not None and not self.read_only and found in UPGRADES:
+                keep_copy(self._writer, self.path, str(found))
+            while not self.read_only and found in UPGRADES:
+                self._changed = True
                 self._writer.executescript(UPGRADES[found])
                 found = self.manifest()["format"]
         if found != FORMAT_VERSION:
-            self.close()
             raise StoreVersionError(str(self.path), str(found), FORMAT_VERSION, can_upgrade=found in UPGRADES)
+        if self.path is not None and not self.read_only and self._durability == "power":
+            self._flush_folders(self.path.resolve())
+
+    @staticmethod
+    def _flush_folders(path: Path) -> None:
+        """Have the names of the file and of its folders reach the disk: new ones may be in memory alone."""
+        for folder in path.parents:
+            try:
+                flush_to_disk(folder)
+            except PermissionError:  # not ours, so not new
+                return
+            except OSError as error:
+                raise StoreError(f"{folder} could not be flushed to the disk: {error}") from error
 
     # ------------------------------------------------------------------------------------------ connections
 
-    def _connect(self) -> sqlite3.Connection:
-        if self.path is None:
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        else:
-            mode = "ro" if self.read_only else "rwc"
-            connection = self._connect_file(self.path, f"?mode={mode}")
-            if self.read_only:
-                try:
-                    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                except sqlite3.OperationalError:
-                    # A read-only mount has no room for the log's index; nobody can be writing there either.
-                    connection.close()
-                    self._refuse_unfinished_log(self.path)
-                    connection = self._connect_file(self.path, "?immutable=1")
-            else:
-                # Six vectors of 256 floats a page, instead of two and an overflow.
-                connection.execute("PRAGMA page_size = 8192")
-                connection.execute("PRAGMA journal_mode = WAL")
-                level = "FULL" if self._durability == "power" else "NORMAL"
-                connection.execute(f"PRAGMA synchronous = {level}")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        return connection
-
-    @staticmethod
-    def _refuse_unfinished_log(path: Path) -> None:
-        """Acknowledged writes that are only in the write-ahead log must not go missing silently."""
-        log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            raise StoreError(
-                f"{log} holds writes that are not in {path.name} yet, and the folder cannot be written to take them "
-                "over; open the store once for writing, or copy the folder to where it can be written"
-            )
-
-    @staticmethod
-    def _connect_file(path: Path, query: str) -> sqlite3.Connection:
-        uri = path.resolve().as_uri() + query
-        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        return self._connections.writer
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection for reading: nothing else uses it meanwhile."""
         if self.path is None:
-            with self._write_lock, _store_errors("reading the store"):
+            with self._write_lock, _store_errors("reading the store", self.path):
                 yield self._writer
             return
-        with _store_errors("reading the store"):
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self._connect()
-            self._lent[connection] = object()
+        with _store_errors("reading the store", self.path):
+            connection = self._connections.take()
             try:
                 yield connection
+                self._connections.check_unchanged()
             finally:
-                self._lent.pop(connection, None)
-                self._idle.append(connection)
+                self._connections.give(connection)
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Lend the writing connection for one transaction, all or none, with all that is written meanwhile."""
+        with self._writing() as connection:
+            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._write_lock, _store_errors("writing to the store"):
+        with self._write_lock, _store_errors("writing to the store", self.path):
+            if self._within:  # part of a larger transaction, which ends with `changing`
+                yield self._writer
+                return
             self._writer.execute("BEGIN IMMEDIATE")
+            self._within = True
             try:
+                self._begin_session()
                 yield self._writer
                 self._writer.execute("COMMIT")
+                self._renamed = True
+                if self._acknowledged is not None:
+                    self._acknowledged.note(self._sequence(self._writer))
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
                 raise
+            finally:
+                self._within = False
+
+    def _begin_session(self) -> None:
+        """Before the first change since opening: what is known of the file's pages is of another state from here on."""
+        if not self._renamed and self.path is not None:
+            values = (page_sums.SESSION, uuid.uuid4().hex)
+            self._writer.execute("INSERT OR REPLACE INTO manifest VALUES (?, ?)", values)
+        self._changed = True
 
     def close(self) -> None:
         """Close every connection."""
         with self._write_lock:
-            self._writer.close()
-            while self._idle:
-                self._idle.pop().close()
+            if self.path is None or self.read_only or self._connections.closed:
+                self._connections.close()
+                return
+            with suppress(sqlite3.Error):  # somebody reads: the log stays, and the next who opens the store has it
+                self._writer.execute("PRAGMA busy_timeout = 0")
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            state = None
+            with suppress(sqlite3.Error):
+                manifest = dict(self._writer.execute("SELECT key, value FROM manifest").fetchall())
+                state = page_sums.state_of(manifest)
+            self._connections.close()
+            self._vouch(self.path, state)
+
+    def _vouch(self, path: Path, state: int | None) -> None:
+        """Leave checksums of the pages beside a ledger that is closed, if its pages were found to be sound."""
+        whole = page_sums.log_is_empty(path)
+        if self._acknowledged is not None:
+            self._acknowledged.close(whole=whole)
+        with suppress(OSError):
+            sums = self._sums
+            if self.trusted and state is not None and (self._changed or sums is None):
+                sums = page_sums.written(path, state)
+            elif self._changed:
+                sums = None
+            if sums is not None and whole:
+                page_sums.keep(path, sums)
 
     # --------------------------------------------------------------------------------------------- manifest
 
@@ -313,10 +518,10 @@ class Ledger:
         with self.reading() as connection:
             return dict(connection.execute("SELECT key, value FROM manifest").fetchall())
 
-    def data_version(self) -> int:
-        """Return a number that changes whenever another process has committed."""
-        with self._write_lock, _store_errors("reading the store"):
-            return int(self._writer.execute("PRAGMA data_version").fetchone()[0])
+    def data_version(self) -> tuple[int, int]:
+        """Return what changes whenever another process has committed."""
+        with self._write_lock, _store_errors("reading the store", self.path):
+            return self._connections.version()
 
     # ----------------------------------------------------------------------------------------------- writing
 
@@ -360,38 +565,18 @@ class Ledger:
             sequence += len(memories)
             connection.executemany(
                 f"INSERT INTO memories ({_STORED}) VALUES ({', '.join('?' * len(_STORED.split(', ')))})",
-                (
-                    (
-                        key,
-                        key >> LABEL_BITS,
-                        memory.id,
-                        KINDS.index(memory.kind),
-                        to_microseconds(memory.timestamp),
-                        _microseconds(memory.expires_at),
-                        memory.session,
-                        memory.speaker,
-                        json.dumps(memory.metadata, ensure_ascii=False) if memory.metadata else None,
-                        json.dumps(memory.sources, ensure_ascii=False) if memory.sources else None,
-                        _checksum(memory),
-                        memory.text,
-                        memory.subject,
-                        memory.predicate,
-                        memory.object,
-                        1 if memory.multivalued else None,
-                        memory.title,
-                        json.dumps(memory.steps, ensure_ascii=False) if memory.steps else None,
-                        memory.use_when,
-                    )
-                    for key, memory in zip(keys, memories, strict=True)
-                ),
+                (_memory_row(key, memory) for key, memory in zip(keys, memories, strict=True)),
             )
+            rows = [column_row(key, memory, row) for key, memory, row in zip(keys, memories, derived, strict=True)]
+            vectors = [row.vector for row in derived]
             connection.executemany(
-                f"INSERT INTO columns ({_COLUMN_FIELDS}, checksum, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO columns ({COLUMN_FIELDS}, checksum, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    (*(columns := column_row(key, memory, row)), _columns_checksum(columns, row.vector), row.vector)
-                    for key, memory, row in zip(keys, memories, derived, strict=True)
+                    (*columns, checksum, vector)
+                    for columns, checksum, vector in zip(rows, columns_checksums(rows, vectors), vectors, strict=True)
                 ),
             )
+            generations.added(connection, keys)
             usage = self._usage_of(keys, memories, used)
             self._set_usage(connection, usage, sequence)
             if then is not None:
@@ -428,6 +613,8 @@ class Ledger:
 
     @staticmethod
     def _set_usage(connection: sqlite3.Connection, rows: Sequence[UsageRow], sequence: int) -> None:
+        if not rows:
+            return
         connection.executemany(
             f"INSERT OR REPLACE INTO usage (seq, {_USAGE_FIELDS}) VALUES (?, ?, ?, ?, ?, ?)",
             ((sequence, *row) for row in rows),
@@ -478,12 +665,15 @@ class Ledger:
     @staticmethod
     def _end(connection: sqlite3.Connection, keys: Sequence[int], sequence: int, *, replaced: bool = False) -> int:
         """Delete memories; what is known of them besides stays if memories with their ids are to follow."""
+        if not keys:
+            return sequence
         if not replaced:
             query = "SELECT namespace, id FROM memories WHERE key = ?"
             places = [place for key in keys if (place := connection.execute(query, (key,)).fetchone()) is not None]
             distilled.ended(connection, [*places, *originals.ended(connection, places)])
         connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in keys))
         connection.executemany("DELETE FROM columns WHERE key = ?", ((key,) for key in keys))
+        generations.ended(connection, keys)
         connection.executemany("DELETE FROM usage WHERE key = ?", ((key,) for key in keys))
         connection.executemany("INSERT INTO tombstones VALUES (?, ?)", enumerate(keys, start=sequence + 1))
         return sequence + len(keys)
@@ -517,7 +707,7 @@ class Ledger:
 
     def replace_terms(self, batches: Iterable[list[tuple[int, bytes, bytes]]], manifest: dict[str, Any]) -> None:
         """Rewrite the terms of memories, all or none: lists of (key, terms, freqs)."""
-        read = f"SELECT {_COLUMN_FIELDS}, vector FROM columns WHERE key = ?"
+        read = f"SELECT {COLUMN_FIELDS}, vector FROM columns WHERE key = ?"
         with self._writing() as connection:
             for batch in batches:
                 for key, terms, freqs in batch:
@@ -525,42 +715,9 @@ class Ledger:
                     columns: ColumnRow = (*row[:6], terms, freqs, row[8])
                     connection.execute(
                         "UPDATE columns SET terms = ?, freqs = ?, checksum = ? WHERE key = ?",
-                        (terms, freqs, _columns_checksum(columns, vector), key),
+                        (terms, freqs, columns_checksum(columns, vector), key),
                     )
             self._finish(connection, self._sequence(connection), manifest)
-
-    def restage(self, model: str) -> None:
-        """Make an empty table for the vectors and tokens of another model, beside those in use."""
-        with self._writing() as connection:
-            connection.execute("DROP TABLE IF EXISTS staged")
-            connection.execute("CREATE TABLE staged (key INTEGER PRIMARY KEY, vector BLOB, tokens BLOB NOT NULL)")
-            self._finish(connection, self._sequence(connection), {"staged": model})
-
-    def stage(self, rows: Sequence[tuple[int, bytes | None, bytes]]) -> None:
-        """Keep (key, vector, tokens) of some memories for `replace_vectors`; of those that are still there."""
-        query = "INSERT OR REPLACE INTO staged SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM memories WHERE key = ?1)"
-        with self._writing() as connection:
-            connection.executemany(query, rows)
-
-    def replace_vectors(self, manifest: dict[str, Any]) -> None:
-        """Put what is staged in place of the vectors and tokens in use, all or none."""
-        read = (
-            f"SELECT {', '.join(f'c.{name}' for name in _COLUMN_FIELDS.split(', ')[:-1])}, s.tokens, s.vector "
-            "FROM columns c JOIN staged s USING (key) WHERE c.key > ? ORDER BY c.key LIMIT 1000"
-        )
-        with self._writing() as connection:
-            last = -1
-            while rows := connection.execute(read, (last,)).fetchall():
-                connection.executemany(
-                    "UPDATE columns SET vector = ?, tokens = ?, checksum = ? WHERE key = ?",
-                    ((vector, row[-1], _columns_checksum(tuple(row), vector), row[0]) for *row, vector in rows),
-                )
-                last = rows[-1][0]
-            connection.execute("DROP TABLE staged")
-            connection.execute("DELETE FROM manifest WHERE key IN ('staged', 'table')")
-            version = connection.execute("SELECT value FROM manifest WHERE key = 'vectors_version'").fetchone()
-            changed = {"vectors_version": 1 + (0 if version is None else version[0])}
-            self._finish(connection, self._sequence(connection), manifest | changed)
 
     def compact(self, now_us: int, also: Sequence[int] = ()) -> Written:
         """Remove expired memories and others, forget tombstones, and give free pages back to the file system."""
@@ -576,7 +733,7 @@ class Ledger:
             distilled.tidy(connection)
             self._finish(connection, sequence, {"tombstones_from": sequence + 1})
         if self.path is not None:
-            with self._write_lock, _store_errors("compacting the store"):
+            with self._write_lock, _store_errors("compacting the store", self.path):
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return Written([], expired, sequence)
@@ -622,29 +779,31 @@ class Ledger:
 
     def scrub(self, wait_s: float) -> None:
         """Leave no byte in the file and its log of what was deleted; see `erase.empty_log`. Ends what `erase` began."""
-        with self._write_lock, _store_errors("erasing from the store"):
+        with self._write_lock, _store_errors("erasing from the store", self.path):
             if self.path is not None:
-                before = dict(self._lent)
+                self._begin_session()
+                remove_copies(self.path)
+                before = dict(self._connections.lent)
                 self._writer.execute("VACUUM")
                 empty_log(self._writer, wait_s, lambda: self._who_reads_since(before))
             self._writer.execute("DELETE FROM manifest WHERE key = ?", (NOTE,))
 
     def _who_reads_since(self, before: dict[sqlite3.Connection, object]) -> str:
-        own = any(self._lent.get(connection) is loan for connection, loan in before.items())
+        own = any(self._connections.lent.get(connection) is loan for connection, loan in before.items())
         return "a thread of this process" if own else "another process"
 
     def checkpoint(self) -> None:
         """Move what the write-ahead log holds into the file, and onto the disk."""
         if self.path is not None and not self.read_only:
-            with self._write_lock, _store_errors("writing to the store"):
+            with self._write_lock, _store_errors("writing to the store", self.path):
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def copy_to(self, folder: Path) -> None:
         """Write a consistent copy of the ledger into a folder, while writing goes on."""
-        with self.reading() as source, _store_errors(f"copying the store to {folder}"):
+        with self.reading() as source, _store_errors(f"copying the store to {folder}", folder / FILE_NAME):
             target = sqlite3.connect(folder / FILE_NAME)
             try:
-                source.backup(target, pages=4096)
+                source.backup(target)  # in one go: by parts it would begin again whenever something is written
             finally:
                 target.close()
         flush_to_disk(folder / FILE_NAME)
@@ -680,25 +839,41 @@ class Ledger:
         return names
 
     @contextmanager
-    def changes(self, namespace: int, after_label: int = 0, after_sequence: int = 0) -> Iterator[Changes]:
-        """Read what a namespace holds above a label, and what ended after a sequence number, all from one moment."""
-        first, last = key_range(namespace)
-        within = "FROM columns WHERE key > ? AND key <= ? ORDER BY key"
+    def changes(
+        self, namespace: int, after_label: int = 0, after_sequence: int = 0, generation: int | None = None
+    ) -> Iterator[Changes]:
+        """Read what a namespace holds above a label, and what ended after a sequence number, all from one moment.
 
-        def vectors(connection: sqlite3.Connection) -> Iterator[list[bytes | None]]:
-            cursor = connection.execute(f"SELECT vector {within}", (first + after_label, last))
-            while part := cursor.fetchmany(2_000):
-                yield [vector for (vector,) in part]
+        A generation that is named is read, whether it serves or not, up to the first memory that it has not taken in;
+        otherwise the one that serves.
+        """
+        first, last = key_range(namespace)
 
         with self.reading() as connection:
             connection.execute("BEGIN")
             try:
-                query = f"SELECT {_COLUMN_FIELDS} {within}"
-                rows = connection.execute(query, (first + after_label, last)).fetchall()
+                within = f"FROM {generations.table_of(connection, generation)} WHERE key > ? AND key <= ? ORDER BY key"
+                if generation is not None:
+                    last = generations.complete_up_to(connection, generation, first, last)
+                parameters = (first + after_label, last)
+                columns = _SoundColumns(connection, within, parameters)
                 ended = self._ended(connection, after_sequence)
                 query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE seq > ? AND key BETWEEN ? AND ?"
                 usage = connection.execute(query, (after_sequence, first, last)).fetchall()
-                yield Changes(rows, vectors(connection), ended, usage, self._sequence(connection), connection)
+                if after_label:  # rows that come late to a generation may have been used before that
+                    query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE seq <= ? AND key > ? AND key <= ?"
+                    usage.extend(connection.execute(query, (after_sequence, *parameters)).fetchall())
+                yield Changes(
+                    columns.rows,
+                    columns.vectors(),
+                    ended,
+                    usage,
+                    self._sequence(connection),
+                    connection,
+                    generations.serving(connection),
+                    columns.damaged,
+                    last == key_range(namespace)[1],
+                )
             finally:
                 connection.execute("COMMIT")
 
@@ -710,20 +885,37 @@ class Ledger:
         query = "SELECT key FROM tombstones WHERE seq > ? ORDER BY seq"
         return [int(key) for (key,) in connection.execute(query, (after_sequence,))]
 
-    def memories(self, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
-        """Return memories of one namespace by key; keys that hold nothing (any more) are absent."""
+    def memories(self, keys: Sequence[int], namespace: str, damaged: list[int] | None = None) -> dict[int, Memory]:
+        """Return memories of one namespace by key; keys that hold nothing (any more) are absent.
+
+        Args:
+            keys: theirs.
+            namespace: the name of theirs.
+            damaged: the keys of those that are not what was written are added to it; they are absent as well.
+
+        Raises:
+            DamagedError: one is not what was written, and there is no list to add it to.
+        """
         with self.reading() as connection:
-            return self.memories_on(connection, keys, namespace)
+            return self.memories_on(connection, keys, namespace, damaged)
 
     @staticmethod
-    def memories_on(connection: sqlite3.Connection, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
+    def memories_on(
+        connection: sqlite3.Connection, keys: Sequence[int], namespace: str, damaged: list[int] | None = None
+    ) -> dict[int, Memory]:
         """Return `memories` as of the moment that a connection sees."""
         found: dict[int, Memory] = {}
-        read = f"SELECT {_FIELDS_BUT_NAMESPACE} FROM memories m {_USAGE}"
+        read = f"SELECT {MEMORY_FIELDS} FROM memories m {_USAGE}"
+        namespace_part = namespace_checksum(namespace)
         for start in range(0, len(keys), 500):
             part = list(keys[start : start + 500])
-            for row in connection.execute(f"{read} WHERE m.key IN ({','.join('?' * len(part))})", part):
-                found[row[0]] = _to_memory((row[0], row[1], namespace, *row[2:]))
+            for row in read_rows(connection, f"{read} WHERE m.key IN ({','.join('?' * len(part))})", part):
+                try:
+                    found[row[0]] = to_memory(row, namespace, namespace_part)
+                except DamagedError:
+                    if damaged is None:
+                        raise
+                    damaged.append(row[0])
         return found
 
     def stated(self, keys: Sequence[int]) -> list[tuple[int, str, str, str]]:
@@ -737,10 +929,10 @@ class Ledger:
 
     def find(self, namespace: str, memory_id: str) -> tuple[int, Memory] | None:
         """Return a memory and its key by id, or None."""
-        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE n.name = ? AND m.id = ?"
+        query = f"SELECT {MEMORY_FIELDS} {_FROM_MEMORIES} WHERE n.name = ? AND m.id = ?"
         with self.reading() as connection:
-            row = connection.execute(query, (namespace, memory_id)).fetchone()
-        return None if row is None else (row[0], _to_memory(row))
+            row = next(read_rows(connection, query, (namespace, memory_id)), None)
+        return None if row is None else (row[0], to_memory(row, namespace, namespace_checksum(namespace)))
 
     def vector(self, key: int) -> bytes | None:
         """Return the vector of a memory as it was given, float32; None when it has none."""
@@ -760,70 +952,50 @@ class Ledger:
             query = f"SELECT count(*) {_FROM_MEMORIES} WHERE {condition}"
             return int(connection.execute(query, parameters).fetchone()[0])
 
+    def count_all(self) -> int:
+        """Return how many memories there are."""
+        with self.reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
+
     def select(
         self, condition: str, parameters: Sequence[Any], *, order: str = "m.key & 1099511627775", limit: int = -1
     ) -> Iterator[tuple[int, Memory]]:
         """Yield (key, memory) for memories that satisfy an SQL condition, in the order they were stored by default."""
-        query = f"SELECT {_MEMORY_FIELDS} {_FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT ?"
+        query = f"SELECT {MEMORY_FIELDS}, n.name {_FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT ?"
+        parts: dict[str, int] = {}
         with self.reading() as connection:
-            cursor = connection.execute(query, (*parameters, limit))
-            while rows := cursor.fetchmany(1000):
-                for row in rows:
-                    yield row[0], _to_memory(row)
+            for *row, name in read_rows(connection, query, (*parameters, limit)):
+                part = parts.get(name)
+                if part is None:
+                    part = parts[name] = namespace_checksum(name)
+                yield row[0], to_memory(row, name, part)
 
-    # ------------------------------------------------------------------------------------------ verification
+    def pages(
+        self, namespaces: Sequence[str], condition: str, parameters: Sequence[Any], *, vectors: bool, size: int = 1_000
+    ) -> Iterator[list[tuple[Memory, bytes | None]]]:
+        """Yield memories of one namespace after the other as they were stored, all as of one moment, a page at a time.
 
-    def damage(self) -> list[str]:
-        """Return what is wrong with the file, one line each; empty when every page and every row is sound."""
-        found: list[str] = []
-        for check in (
-            self._damaged_pages,
-            self._damaged_memories,
-            self._damaged_columns,
-            self._unpaired,
-            originals.damage,
-        ):
+        Args:
+            namespaces: their names.
+            condition, parameters: SQL over `m`, `n` and `u`.
+            vectors: with their vectors, float32; else None stands for each.
+            size: of a page.
+        """
+        chosen = f"m.key > ? AND m.key <= ? AND ({condition})"
+        keys_of = f"SELECT m.key {_FROM_MEMORIES} WHERE {chosen} ORDER BY m.key LIMIT ?"
+        vector_of = "SELECT key, vector FROM columns WHERE key IN (SELECT value FROM json_each(?))"
+        with self.reading() as connection:
+            if self.path is not None:
+                connection.execute("BEGIN")
             try:
-                with self.reading() as connection:
-                    found.extend(check(connection))
-            except StoreError as error:
-                found.append(f"ledger: a check could not be finished: {error.__cause__}")
-        return found
-
-    @staticmethod
-    def _damaged_pages(connection: sqlite3.Connection) -> Iterator[str]:
-        for (line,) in connection.execute("PRAGMA integrity_check"):
-            if line != "ok":
-                yield f"ledger: {line}"
-
-    @staticmethod
-    def _damaged_memories(connection: sqlite3.Connection) -> Iterator[str]:
-        for *row, checksum in connection.execute(
-            f"SELECT {_MEMORY_FIELDS}, m.checksum {_FROM_MEMORIES} ORDER BY m.key"
-        ):
-            try:
-                sound = _checksum(_to_memory(row)) == checksum
-            except (StoreError, TypeError, ValueError, AttributeError):
-                sound = False
-            if not sound:
-                yield f"ledger: memory {row[1]!r:.80} in namespace {row[2]!r:.80} is not what was written"
-
-    @staticmethod
-    def _damaged_columns(connection: sqlite3.Connection) -> Iterator[str]:
-        query = f"SELECT {_COLUMN_FIELDS}, vector, checksum FROM columns ORDER BY key"
-        for *row, vector, checksum in connection.execute(query):
-            try:
-                sound = _columns_checksum(tuple(row), vector) == checksum
-            except (TypeError, ValueError):
-                sound = False
-            if not sound:
-                yield f"ledger: the columns of label {row[0] & LABEL_MASK} are not what was written"
-
-    @staticmethod
-    def _unpaired(connection: sqlite3.Connection) -> Iterator[str]:
-        for query, what in (
-            ("SELECT key FROM memories EXCEPT SELECT key FROM columns", "has no columns"),
-            ("SELECT key FROM columns EXCEPT SELECT key FROM memories", "has columns and no text"),
-        ):
-            for (key,) in connection.execute(query):
-                yield f"ledger: label {key & LABEL_MASK} {what}"
+                numbers = dict(connection.execute("SELECT name, namespace FROM namespaces").fetchall())
+                for name in namespaces:
+                    last, end = key_range(numbers.get(name, 0))
+                    while keys := [row[0] for row in connection.execute(keys_of, (last, end, *parameters, size))]:
+                        last = keys[-1]
+                        found = self.memories_on(connection, keys, name)
+                        own = dict(connection.execute(vector_of, (json.dumps(keys),)).fetchall()) if vectors else {}
+                        yield [(found[key], own.get(key)) for key in keys]
+            finally:
+                if self.path is not None:
+                    connection.execute("COMMIT")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from jiyi.ids import new_id
+from jiyi.quoted import quoted
 from jiyi.text import fold, is_unspaced
 from jiyi.timestamps import to_datetime, to_text, utc_now
 
@@ -31,6 +32,8 @@ USAGE: Final = ("uses", "last_used", "successes", "failures")
 
 def checked_name(value: object, what: str) -> str:
     """Return an id, namespace, session or speaker as it is, or say what is wrong with it."""
+    if type(value) is str and 0 < len(value) <= _LONGEST_NAME and value.isascii() and "\0" not in value:
+        return value
     if not isinstance(value, str):
         advice = "give exactly one" if isinstance(value, list | tuple | set) else "str() it first"
         raise TypeError(f"{what} must be text, got {type(value).__name__}; {advice}")
@@ -71,10 +74,15 @@ def _checked_text(value: object, what: str) -> str:
 
 
 def _checked_metadata(value: object) -> dict[str, Any]:
+    if type(value) is dict and not value:
+        return {}
     if not isinstance(value, Mapping):
         raise TypeError(f"metadata must be a mapping with text keys, got {type(value).__name__}")
     if not value:
         return {}
+
+    if type(value) is dict and all(map(_is_flat, value, value.values())):
+        return dict(value)
 
     def copied(item: object, depth: int, path: str) -> Any:
         if depth > _DEEPEST_METADATA:
@@ -98,7 +106,7 @@ def _checked_metadata(value: object) -> dict[str, Any]:
         if isinstance(item, Mapping):
             for key in item:
                 if not isinstance(key, str):
-                    raise TypeError(f"{path} has the key {key!r:.80}; keys must be text")
+                    raise TypeError(f"{path} has the key {quoted(key)}; keys must be text")
                 _check_encodable(key, f"a key of {path}")
                 _check_no_nul(key, f"a key of {path}")
             return {key: copied(part, depth + 1, f"{path}.{key[:80]}") for key, part in item.items()}
@@ -110,6 +118,16 @@ def _checked_metadata(value: object) -> dict[str, Any]:
 
     result: dict[str, Any] = copied(value, 0, "metadata")
     return result
+
+
+def _is_flat(key: object, item: object) -> bool:
+    """Whether an entry of metadata is one that needs neither a copy nor a second look."""
+    if type(key) is not str or not key.isascii() or "\0" in key:
+        return False
+    kind = type(item)
+    if kind is str:
+        return str.isascii(item) and "\0" not in item  # type: ignore[arg-type, operator]
+    return item is None or kind is bool or (kind is int and -_LARGEST_INTEGER <= item <= _LARGEST_INTEGER)  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +190,7 @@ class Memory:
         checked_name(self.id, "id")
         checked_name(self.namespace, "namespace")
         if self.kind not in KINDS:
-            raise ValueError(f"kind is {self.kind!r:.80}; it must be one of {', '.join(KINDS)}")
+            raise ValueError(f"kind is {quoted(self.kind)}; it must be one of {', '.join(KINDS)}")
         put = _put
         put(self, "timestamp", to_datetime(self.timestamp))
         if self.session is not None:
@@ -198,7 +216,7 @@ class Memory:
     def _check_fact(self) -> None:
         given = [name for name in _FACT if getattr(self, name) is not None]
         if not isinstance(self.multivalued, bool):
-            raise TypeError(f"multivalued must be True or False, got {self.multivalued!r:.80}")
+            raise TypeError(f"multivalued must be True or False, got {quoted(self.multivalued)}")
         if (given or self.multivalued) and self.kind != "semantic":
             name = (given or ["multivalued"])[0]
             raise ValueError(f"{name} is given for a memory of kind {self.kind!r}; only semantic memories state facts")
@@ -234,9 +252,9 @@ class Memory:
         for name in _COUNTS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} must be a whole number, got {value!r:.80}")
+                raise TypeError(f"{name} must be a whole number, got {quoted(value)}")
             if not 0 <= value < 2**31:
-                raise ValueError(f"{name} is {value}; it must be from 0 to {2**31 - 1}")
+                raise ValueError(f"{name} is {quoted(value)}; it must be from 0 to {2**31 - 1}")
         if self.last_used is not None:
             _put(self, "last_used", to_datetime(self.last_used, "last_used"))
 
@@ -296,8 +314,9 @@ class Memory:
     def restored(cls, **fields: Any) -> Memory:
         """Make a memory of fields that were checked when they were stored, all of them, without checking them again."""
         memory = object.__new__(cls)
+        # The slots' own setters: what a frozen dataclass closes off for others costs twice as much.
         for name, value in fields.items():
-            object.__setattr__(memory, name, value)
+            _SETTERS[name](memory, value)
         return memory
 
     @classmethod
@@ -305,8 +324,8 @@ class Memory:
         """Make a memory from a JSON object. Null fields count as left out; an unknown field is a ValueError."""
         if not isinstance(record, Mapping):
             raise TypeError(f"a memory must be an object with the field text, got {type(record).__name__}")
-        unknown = [str(key) for key in record if key not in FIELDS]
-        if unknown:
+        if not _FIELD_NAMES.issuperset(record):
+            unknown = [str(key) for key in record if key not in FIELDS]
             raise ValueError(
                 f"unknown field {unknown[0][:80]!r}; a memory has {', '.join(FIELDS)} (put your own under metadata)"
             )
@@ -357,11 +376,17 @@ class Memory:
 
 
 _put: Final = object.__setattr__
+_SETTERS: Final = {each.name: getattr(Memory, each.name).__set__ for each in fields(Memory)}
 
 
 def entity_key(name: str) -> str:
     """Return the form in which names of entities and predicates are compared: folded, single spaces."""
     return " ".join(fold(name).split())
+
+
+def _said(part: object) -> str:
+    """A text as it is; what is none is shown, and refused by the check of its field."""
+    return part if isinstance(part, str) else quoted(part)
 
 
 def composed_text(fields: Mapping[str, Any]) -> str:
@@ -376,16 +401,17 @@ def composed_text(fields: Mapping[str, Any]) -> str:
     title, steps, use_when = fields.get("title"), fields.get("steps") or (), fields.get("use_when")
     if title is None and not steps:
         return ""
-    said = "" if title is None else str(title)
+    said = "" if title is None else _said(title)
     if use_when is not None:
-        said += f" ({use_when})"
+        said += f" ({_said(use_when)})"
     if isinstance(steps, str) or not isinstance(steps, Iterable):
         return said  # the check of the fields says what is wrong
-    numbered = " ".join(f"{i}. {step}" for i, step in enumerate(steps, start=1))
+    numbered = " ".join(f"{i}. {_said(step)}" for i, step in enumerate(steps, start=1))
     return ": ".join(part for part in (said, numbered) if part)
 
 
 FIELDS: Final = tuple(f.name for f in fields(Memory))
+_FIELD_NAMES: Final = frozenset(FIELDS)
 
 
 def as_memory(
@@ -399,7 +425,7 @@ def as_memory(
     }
     if isinstance(item, str):
         return Memory(text=item, **defaults)
-    if isinstance(item, Mapping):
+    if type(item) is dict or isinstance(item, Mapping):
         return Memory.from_dict(defaults | {key: value for key, value in item.items() if value is not None})
     raise TypeError(f"a memory must be a Memory, a text or a mapping of its fields, got {type(item).__name__}")
 

@@ -15,6 +15,7 @@ from jiyi.models.files import ModelFilesError
 from jiyi.models.onnx_session import parse_device
 from jiyi.models.protocols import Embedder
 from jiyi.models.registry import load_embedder
+from jiyi.quoted import quoted
 from jiyi.retention import Policy, checked_policy
 from jiyi.store import Store
 
@@ -59,13 +60,13 @@ def open_engine(
         ValueError, TypeError: an argument of another kind or range.
     """
     if durability not in ("process", "power"):
-        raise ValueError(f"durability is {durability!r:.80}; it must be 'process' or 'power'")
+        raise ValueError(f"durability is {quoted(durability)}; it must be 'process' or 'power'")
     if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
-        raise ValueError(f"dim is {dim!r:.80}; it must be a whole number from 1")
+        raise ValueError(f"dim is {quoted(dim)}; it must be a whole number from 1")
     if isinstance(memory_budget_mb, bool) or not isinstance(memory_budget_mb, int | float):
         raise TypeError(f"memory_budget_mb must be a number, got {type(memory_budget_mb).__name__}")
     if not memory_budget_mb > 0:
-        raise ValueError(f"memory_budget_mb is {memory_budget_mb}; it must be above 0 (infinity for no limit)")
+        raise ValueError(f"memory_budget_mb is {quoted(memory_budget_mb)}; it must be above 0 (infinity for no limit)")
     if config is not None and not isinstance(config, SearchConfig):
         raise TypeError(f"config must be a SearchConfig, got {type(config).__name__}")
     if preset is not None and config is not None:
@@ -77,7 +78,7 @@ def open_engine(
     policy = checked_policy({} if retention is None else retention)
     parse_device(device)  # told at once, though models may be loaded late or never
     if not isinstance(read_only, bool):
-        raise TypeError(f"read_only must be True or False, got {read_only!r:.80}")
+        raise TypeError(f"read_only must be True or False, got {quoted(read_only)}")
     if path is None and read_only:
         raise ValueError("a store in memory is empty when it is opened, so there is nothing to read; give a path")
     if path is not None and not os.fspath(path):
@@ -95,11 +96,11 @@ def open_engine(
             embedder = load_embedder(default_embedder(preset) if by_default else embedder, device=device)
         except ModelFilesError as error:
             if not by_default:
-                raise ModelError(f"the embedder {embedder!r:.80} cannot be used: {error}") from error
+                raise ModelError(f"the embedder {quoted(embedder)} cannot be used: {error}") from error
             embedder, unusable = None, str(error)  # what needs no model still works
     elif embedder is not None and not isinstance(embedder, Embedder):
         raise TypeError(
-            f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {embedder!r:.80}"
+            f"embedder must be a name, an object with name, dim, embed and embed_query, or None, got {quoted(embedder)}"
         )
     if embedder is not None:
         check_embedder(embedder)

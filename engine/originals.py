@@ -12,10 +12,11 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from jiyi.errors import StoreError
 from jiyi.memory import Memory
+from jiyi.quoted import quoted
 
 TABLE: Final = """
 -- Memories that were merged into another one (into_id), as they were. model: what made the vector.
@@ -64,7 +65,7 @@ def of(connection: sqlite3.Connection, namespace: int, into_id: str) -> list[Ori
         ]
     except (TypeError, ValueError) as error:
         raise StoreError(
-            f"what was merged into {into_id!r:.80} is damaged ({error}); verify() lists all that is"
+            f"what was merged into {quoted(into_id)} is damaged ({error}); verify() lists all that is"
         ) from error
     return sorted(found, key=lambda original: original.memory.timestamp)
 
@@ -87,7 +88,7 @@ def every(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str,
             yield into_id, Memory.from_dict(json.loads(record))
         except (TypeError, ValueError) as error:
             raise StoreError(
-                f"what was merged into {into_id!r:.80} is damaged ({error}); verify() lists all that is"
+                f"what was merged into {quoted(into_id)} is damaged ({error}); verify() lists all that is"
             ) from error
 
 
@@ -98,7 +99,7 @@ def drop(connection: sqlite3.Connection, namespace: int, into_id: str) -> None:
 
 def replaced(connection: sqlite3.Connection, places: Iterable[tuple[int, str]]) -> None:
     """Forget hidden memories whose (namespace, id) was added anew; what the new ones hide themselves stays."""
-    if _any(connection):
+    if any_in(connection):
         connection.executemany("DELETE FROM merged WHERE namespace = ? AND id = ? AND into_id <> id", places)
 
 
@@ -122,7 +123,7 @@ def concerned(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]
 
 def ended(connection: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """Forget what is hidden behind memories, by (namespace, id), that left; return the places of what it was."""
-    if not _any(connection):
+    if not any_in(connection):
         return []
     gone = [
         (namespace, row[0])
@@ -137,17 +138,22 @@ def ended(connection: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> 
 def damage(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield what is wrong with the table, one line each."""
     for memory_id, record, vector, checksum in connection.execute("SELECT id, memory, vector, checksum FROM merged"):
-        try:
-            sound = _checksum(record, vector) == checksum
-        except (TypeError, AttributeError):
-            sound = False
-        if not sound:
-            yield f"ledger: the memory {memory_id!r:.80}, which is merged into another one, is not what was written"
+        if not is_sound(record, vector, checksum):
+            yield f"ledger: the memory {quoted(memory_id)}, which is merged into another one, is not what was written"
+
+
+def is_sound(record: Any, vector: Any, checksum: object) -> bool:
+    """Return whether a row is what was written, whatever types its values have."""
+    try:
+        return _checksum(record, vector) == checksum
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        return False
 
 
 def _checksum(record: str, vector: bytes | None) -> int:
     return zlib.crc32(vector or b"", zlib.crc32(record.encode()))
 
 
-def _any(connection: sqlite3.Connection) -> bool:
+def any_in(connection: sqlite3.Connection) -> bool:
+    """Return whether any memory of the store is merged into another."""
     return connection.execute("SELECT 1 FROM merged LIMIT 1").fetchone() is not None

@@ -71,6 +71,11 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
 
     def compressed(blobs: Sequence[bytes], dtype: Any) -> tuple[NDArray[np.int64], Array]:
         itemsize = np.dtype(dtype).itemsize
+        if len(blobs) == 1:
+            size = len(blobs[0])
+            if size % itemsize:
+                _refuse_damaged(keys[0])
+            return np.array([0, size // itemsize], dtype=np.int64), np.frombuffer(blobs[0], dtype=dtype)
         sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
         whole = sizes % itemsize == 0
         if not whole.all():
@@ -80,7 +85,7 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
         return indptr, np.frombuffer(b"".join(blobs), dtype=dtype)
 
     keys, kinds, timestamps, expires, sessions, facts, terms, freqs, tokens = (
-        zip(*column_rows, strict=True) if column_rows else ((),) * 9
+        list(zip(*column_rows, strict=True))[:9] if column_rows else ((),) * 9  # the ledger's end in a checksum
     )
     term_indptr, term_values = compressed(terms, np.uint64)
     freq_indptr, freq_values = compressed(freqs, np.uint16)
@@ -133,7 +138,7 @@ class View:
     usage: Usage | None
     """How rows were used; None when none was."""
     vectors: NDArray[np.float32] | None
-    """Unit rows, shape (n, dim)."""
+    """Unit rows, shape (n, dim); None when no live row was stored with a vector."""
     codes: NDArray[np.int8]
     """The same in int8, shape (n, dim): what an exact scan reads first."""
     code_scales: NDArray[np.float32]
@@ -220,7 +225,7 @@ class View:
 
     @property
     def embedded(self) -> bool:
-        """Whether there are rows and a column for their vectors."""
+        """Whether there are rows with vectors."""
         return self.vectors is not None and self.n > 0
 
     def terms_by_id(self) -> NDArray[np.uint64]:
@@ -281,7 +286,7 @@ def _live_rows(all_labels: NDArray[np.int64], live: NDArray[np.uint8], labels: N
 class Partition:
     """The columns of one namespace, and the view that searches read. Writers must hold the engine's write lock."""
 
-    def __init__(self, namespace: int, dim: int | None, sequence: int) -> None:
+    def __init__(self, namespace: int, dim: int | None, sequence: int, generation: int = 0) -> None:
         self.namespace = namespace
         self.dim = dim
         self.filters = FilterColumns()
@@ -311,7 +316,9 @@ class Partition:
         self._token_indptr.extend(np.zeros(1, dtype=np.int64))
         self._tokens = Column(np.uint32)
         self._vocabulary = Vocabulary()
-        self._live: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._living = Column(np.uint8)
+        self._live: NDArray[np.uint8] = self._living.shown()
+        self._n_unembedded = 0
         self._n_live = 0
         self._live_length = 0
         self._expiring = False
@@ -324,7 +331,10 @@ class Partition:
         self._postings = build_postings(
             self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0
         )
+        self._columns = [value for value in vars(self).values() if isinstance(value, Column)]
         self.sequence = sequence
+        self.generation = generation
+        """Of the ledger's columns, which one these are."""
         self.view = self._make_view()
 
     def apply(
@@ -336,6 +346,7 @@ class Partition:
         vectors: Iterable[Sequence[bytes | None]] = (),
         usage: Sequence[UsageRow] = (),
         memories: Sequence[Memory] = (),
+        damaged: Sequence[int] = (),
     ) -> None:
         """Let rows die and add others behind the last, and publish both as one view.
 
@@ -346,6 +357,7 @@ class Partition:
             vectors: theirs, in parts: float32 bytes, or None for a row without.
             usage: how rows, old ones or new, were used by now.
             memories: what was stored, once more, for the columns of filters (`filters`); not needed without any.
+            damaged: keys of rows that die as well. Looked at last: it may grow while the vectors are read.
         """
         if rows is not None and len(rows):
             self._extend(rows, vectors)
@@ -353,6 +365,9 @@ class Partition:
                 self.filters.extend(memories, len(self._live))
         if ended is not None:
             self._end(_live_rows(self._labels.shown(), self._live, np.unique(ended)))
+        if damaged:
+            labels = np.unique(np.array(damaged, dtype=np.int64) & LABEL_MASK)
+            self._end(_live_rows(self._labels.shown(), self._live, labels))
         if usage or self._usage is not None:
             self._use(sorted(usage))
         tail = len(self._live) - self._n_base
@@ -372,8 +387,10 @@ class Partition:
     def _end(self, rows: NDArray[np.int64]) -> None:
         if len(rows) == 0:
             return
-        self._live = self._live.copy()
+        self._living.replace(self._live.copy())
+        self._live = self._living.shown()
         self._live[rows] = 0
+        self._n_unembedded -= int(np.count_nonzero(self._unembedded.shown()[rows]))
         if rows[0] < self._n_base:
             self._base_has_dead = self._base_died = True
         self._links.remove(rows.tolist(), self._live)
@@ -392,7 +409,8 @@ class Partition:
         self._extend_terms(rows)
         self._token_indptr.extend(rows.token_indptr[1:] + self._tokens.size)
         self._tokens.extend(rows.tokens)
-        self._live = np.concatenate((self._live, np.ones(n, dtype=np.uint8)))
+        self._living.extend(np.ones(n, dtype=np.uint8))
+        self._live = self._living.shown()
         self._n_live += n
         self._links.extend(rows.sessions, rows.timestamps_s, self._live)
         self._facts.extend(rows.facts, rows.timestamps_s, self._live)
@@ -404,6 +422,7 @@ class Partition:
         if self._vectors is None or self.dim is None:
             self._has_vector.extend(np.zeros(count, dtype=np.uint8))
             self._unembedded.extend(np.ones(count, dtype=np.uint8))
+            self._n_unembedded += count
             return
         self._vectors.reserve(self._vectors.size + count)
         self._codes.reserve(self._codes.size + count)
@@ -420,16 +439,23 @@ class Partition:
             self._code_scales.extend(scales)
             self._has_vector.extend(nonzero)
             self._all_have_vectors = self._all_have_vectors and bool(nonzero.all())
-            self._unembedded.extend(np.array([vector is None for vector in part], dtype=np.uint8))
+            without = np.array([vector is None for vector in part], dtype=np.uint8)
+            self._unembedded.extend(without)
+            self._n_unembedded += int(np.count_nonzero(without))
 
     def _extend_terms(self, rows: Rows) -> None:
-        numbers, distinct = number_values(rows.terms)
-        ascending = np.argsort(distinct)
-        ascending_ids, new_terms = self._vocabulary.ids_for(distinct[ascending])
+        if len(rows) == 1:  # its terms are distinct and ascend
+            found, new_terms = self._vocabulary.ids_for(rows.terms)
+            order = np.argsort(found)
+            ids, freqs = found[order].astype(np.uint32), rows.freqs[order]
+        else:
+            numbers, distinct = number_values(rows.terms)
+            ascending = np.argsort(distinct)
+            ascending_ids, new_terms = self._vocabulary.ids_for(distinct[ascending])
+            id_of_number = np.empty(len(distinct), dtype=np.uint32)
+            id_of_number[ascending] = ascending_ids
+            ids, freqs = sort_rows(rows.term_indptr, id_of_number[numbers], rows.freqs)
         self._term_is_word.extend(is_sort(new_terms, WORD))
-        id_of_number = np.empty(len(distinct), dtype=np.uint32)
-        id_of_number[ascending] = ascending_ids
-        ids, freqs = sort_rows(rows.term_indptr, id_of_number[numbers], rows.freqs)
         # A memory's length is what it says: its words, characters and bigrams, not its date or speaker.
         said = is_sort(rows.terms, WORD) | is_sort(rows.terms, BIGRAM)
         total = np.zeros(len(rows.terms) + 1, dtype=np.int64)
@@ -457,6 +483,8 @@ class Partition:
         self._n_base = n
 
     def _make_view(self) -> View:
+        # By what this namespace holds, not by whether another of the store has vectors.
+        vectors = self._vectors if self._n_unembedded < self._n_live else None
         return View(
             sequence=self.sequence,
             n=len(self._live),
@@ -473,12 +501,12 @@ class Partition:
             newer_facts=self._facts.next.shown() if self._restated else None,
             facts=self._facts.groups() if self._stating else None,
             usage=self._usage,
-            vectors=None if self._vectors is None else self._vectors.shown(),
+            vectors=None if vectors is None else vectors.shown(),
             codes=self._codes.shown(),
             code_scales=self._code_scales.shown(),
             has_vector=self._has_vector.shown(),
             all_have_vectors=self._all_have_vectors,
-            n_unembedded=int(np.count_nonzero(self._live & self._unembedded.shown())),
+            n_unembedded=self._n_unembedded,
             term_indptr=self._term_indptr.shown(),
             term_ids=self._term_ids.shown(),
             term_freqs=self._term_freqs.shown(),
@@ -496,16 +524,29 @@ class Partition:
             _unembedded=self._unembedded.shown(),
         )
 
-    def bytes(self) -> int:
-        """Return how much memory the columns take, as allocated."""
-        columns = [value for value in vars(self).values() if isinstance(value, Column)]
-        arrays = [column.values for column in columns] + [self._live, *self._postings, self._base_token_counts]
-        return (
-            sum(array.nbytes for array in arrays)
-            + self._vocabulary.bytes()
+    def bytes_by_part(self) -> dict[str, int]:
+        """Return how much memory the parts of the columns take, as allocated."""
+        parts = {
+            "vectors": [] if self._vectors is None else [self._vectors],
+            "codes": [self._codes, self._code_scales],
+            "terms": [self._term_indptr, self._term_ids, self._term_freqs],
+            "tokens": [self._token_indptr, self._tokens],
+        }
+        sizes = {part: sum(column.values.nbytes for column in columns) for part, columns in parts.items()}
+        sizes["postings"] = sum(array.nbytes for array in self._postings)
+        sizes["vocabulary"] = self._vocabulary.bytes() + self._base_token_counts.nbytes
+        columns = sum(column.values.nbytes for column in self._columns)
+        sizes["other"] = (
+            columns
+            - sum(sizes[part] for part in parts)
             + self._links.bytes()
             + self._facts.bytes()
             + self.graph.bytes()
             + self.filters.bytes()
             + (0 if self._usage is None else self._usage.bytes())
         )
+        return sizes
+
+    def bytes(self) -> int:
+        """Return how much memory the columns take, as allocated."""
+        return sum(self.bytes_by_part().values())

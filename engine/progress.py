@@ -27,16 +27,23 @@ class Progress:
         self._start = time.perf_counter()
         self._last = -_EVERY_S
 
-    def update(self, count: int, fraction: float | None = None) -> None:
-        """Show that `count` are done, which is `fraction` (0 to 1) of all there is to do, if that is known."""
+    def update(
+        self, count: int, fraction: float | None = None, *, rate: float | None = None, left_s: float | None = None
+    ) -> None:
+        """Show that `count` are done, which is `fraction` (0 to 1) of all there is to do, if that is known.
+
+        rate, left_s: how many a second and how long the rest takes, where the caller knows better: what an earlier run
+        has done took no time in this one.
+        """
         now = time.perf_counter()
         if not self._enabled or now - self._last < _EVERY_S:
             return
         self._last = now
         elapsed = max(now - self._start, 1e-6)
-        parts = [f"{count:,} {self._unit}", f"{count / elapsed:,.0f}/s"]
+        parts = [f"{count:,} {self._unit}", f"{count / elapsed if rate is None else rate:,.0f}/s"]
         if fraction is not None and 0 < fraction <= 1:
-            parts += [f"{fraction:.0%}", f"{_duration(elapsed / fraction - elapsed)} left"]
+            left = elapsed / fraction - elapsed if left_s is None else left_s
+            parts += [f"{fraction:.0%}", f"{_duration(left)} left"]
         self._stream.write("\r" + "  ".join(parts) + "\x1b[K")
         self._stream.flush()
         self._shown = True

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from jiyi.fillers import is_filler, strip_filler
 from jiyi.messages import ASSISTANT, USER, check_messages, role_of, text_of
+from jiyi.quoted import quoted
 from jiyi.topic import Related, Turn, new_topic, stands_alone
 from jiyi.trim import trim
 
@@ -216,6 +217,6 @@ def _ends(text: str, length: int) -> str:
 
 def _check_count(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); it must be a whole number from 1 on")
+        raise TypeError(f"{name} is {quoted(value)} ({type(value).__name__}); it must be a whole number from 1 on")
     if value < 1:
         raise ValueError(f"{name} is {value}; it must be a whole number from 1 on")

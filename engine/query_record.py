@@ -13,6 +13,7 @@ import numpy as np
 
 import jiyi
 from jiyi.config import DEFAULT, SearchConfig
+from jiyi.quoted import quoted
 from jiyi.record_fields import FIELDS
 from jiyi.terms import ANALYZER_VERSION
 from jiyi.timestamps import from_microseconds, to_datetime, to_microseconds, to_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from jiyi.store import Store
 
 _FORMAT: Final = 1
+_DEEPEST: Final = 32
 # As epoch seconds in a float the last microseconds of the year 9999 are the year 10000.
 _LAST_US: Final = to_microseconds(datetime.max.replace(tzinfo=UTC))
 _JOINED: Final = ("and", "or")
@@ -161,8 +163,8 @@ class QueryRecord:
         version = given.pop("query_record", None)
         if version != _FORMAT or isinstance(version, bool):
             raise ValueError(
-                f'this is no query record of a known format: "query_record" is {version!r:.80}, it must be {_FORMAT}; '
-                "write one with hits.query_record.to_json()"
+                f'this is no query record of a known format: "query_record" is {quoted(version)}, it must be {_FORMAT}'
+                "; write one with hits.query_record.to_json()"
             )
         names = [field.name for field in fields(cls)]
         unknown = sorted(str(name) for name in given.keys() - set(names))
@@ -174,7 +176,7 @@ class QueryRecord:
         for name, value in given.items():
             what, holds = FIELDS[name]
             if not holds(value):
-                raise ValueError(f"the query record's {name} is {value!r:.80}; it must be {what}")
+                raise ValueError(f"the query record's {name} is {quoted(value)}; it must be {what}")
             given[name] = _as_tuples(value) if isinstance(value, list | tuple) else value
         for name in ("homes", "scores"):
             if len(given["ids"]) != len(given[name]):
@@ -280,7 +282,8 @@ def config_of(
         default = _setting(name, getattr(DEFAULT, name))
         if _listed(record.config[name]) != default:
             told.append(
-                f"the default of {name} was {record.config[name]!r:.80} and is {default!r:.80} now; the old one is used"
+                f"the default of {name} was {quoted(record.config[name])} and is {quoted(default)} now; the old "
+                "one is used"
             )
     return config, told
 
@@ -345,12 +348,14 @@ def _listed(value: Any) -> Any:
     return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _as_tuples(value: Any) -> Any:
+def _as_tuples(value: Any, depth: int = 0) -> Any:
     """A setting back from JSON."""
+    if depth > _DEEPEST:
+        raise ValueError(f"the query record has a value that is nested deeper than {_DEEPEST} levels; none is")
     if isinstance(value, Mapping):
-        return {name: _as_tuples(each) for name, each in value.items()}
+        return {name: _as_tuples(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_as_tuples(each) for each in value)
+        return tuple(_as_tuples(each, depth + 1) for each in value)
     return math.inf if value == "inf" else value
 
 

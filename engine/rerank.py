@@ -18,6 +18,7 @@ from jiyi.fields import ID_FIELDS, MISSING, TEXT_FIELDS, TIMESTAMP_FIELDS, Field
 from jiyi.kernels.decay import exponential
 from jiyi.kernels.jaccard import jaccard_one_to_many
 from jiyi.kernels.mmr import mmr_jaccard
+from jiyi.quoted import quoted
 from jiyi.text import tokenize
 from jiyi.timestamps import TimeLike, to_datetime, to_seconds, utc_now
 
@@ -58,10 +59,10 @@ class RerankerConfig:
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int):
                 raise TypeError(
-                    f"{name} is {count!r:.80} ({type(count).__name__}); it must be a whole number from 1 on"
+                    f"{name} is {quoted(count)} ({type(count).__name__}); it must be a whole number from 1 on"
                 )
             if count < 1:
-                raise ValueError(f"{name} is {count}; it must be a whole number from 1 on")
+                raise ValueError(f"{name} is {quoted(count)}; it must be a whole number from 1 on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,5 +288,8 @@ def _hashable(value: Any, place: int) -> Hashable:
 
 def _number(value: Any, name: str, allowed: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); it must be {allowed}")
-    return float(value)
+        raise TypeError(f"{name} is {quoted(value)} ({type(value).__name__}); it must be {allowed}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {quoted(value)}; it must be {allowed}") from None

@@ -17,6 +17,7 @@ from jiyi.config import SearchConfig
 from jiyi.ledger import Ledger, key_range
 from jiyi.memory import KINDS
 from jiyi.pipeline.recency import outcomes, recency_of
+from jiyi.quoted import quoted
 from jiyi.usage import Usage
 
 _NEVER: Final = np.iinfo(np.int64).max
@@ -41,14 +42,14 @@ class Retention:
         age_s, count = self.max_age_s, self.max_count
         if age_s is not None:
             if isinstance(age_s, bool) or not isinstance(age_s, int | float):
-                raise TypeError(f"max_age_s must be a number of seconds or None, got {age_s!r:.80}")
+                raise TypeError(f"max_age_s must be a number of seconds or None, got {quoted(age_s)}")
             if not age_s >= 0:
-                raise ValueError(f"max_age_s is {age_s}; it must be seconds from 0, or None for no limit")
+                raise ValueError(f"max_age_s is {quoted(age_s)}; it must be seconds from 0, or None for no limit")
         if count is not None:
             if isinstance(count, bool) or not isinstance(count, int):
-                raise TypeError(f"max_count must be a whole number or None, got {count!r:.80}")
+                raise TypeError(f"max_count must be a whole number or None, got {quoted(count)}")
             if count < 0:
-                raise ValueError(f"max_count is {count}; it must be at least 0, or None for no limit")
+                raise ValueError(f"max_count is {quoted(count)}; it must be at least 0, or None for no limit")
 
 
 #: By kind, a `Retention` or a mapping of its fields.
@@ -68,7 +69,7 @@ def checked_policy(policy: object) -> dict[str, Retention]:
     checked: dict[str, Retention] = {}
     for kind, value in policy.items():
         if kind not in KINDS:
-            raise ValueError(f"retention names the kind {kind!r:.80}; kinds are {', '.join(KINDS)}")
+            raise ValueError(f"retention names the kind {quoted(kind)}; kinds are {', '.join(KINDS)}")
         if isinstance(value, Mapping):
             unknown = [str(name) for name in value if name not in _SETTINGS]
             if unknown:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from jiyi import distilled, originals
+from jiyi import distilled, generations, originals
+from jiyi.files import checkpoints
 
 #: Format of the SQLite file. A store says its own in the manifest.
-FORMAT_VERSION: Final = "2"
+FORMAT_VERSION: Final = "3"
 
 _USAGE: Final = """
 -- How memories were used: few were, and it changes without writing them again. seq: the change that set it.
@@ -24,6 +25,7 @@ CREATE INDEX usage_by_seq ON usage (seq);
 CREATE INDEX facts_by_subject ON memories (namespace, subject) WHERE subject IS NOT NULL;
 """
 _SINCE_2: Final = _USAGE + originals.TABLE + distilled.TABLES
+_SINCE_3: Final = generations.TABLES + checkpoints.TABLE
 
 SCHEMA: Final = (
     """
@@ -53,23 +55,13 @@ CREATE TABLE memories (
     use_when TEXT
 );
 CREATE UNIQUE INDEX memories_by_id ON memories (namespace, id);
-CREATE TABLE columns (
-    key INTEGER PRIMARY KEY,
-    kind INTEGER NOT NULL,
-    timestamp_us INTEGER NOT NULL,
-    expires_us INTEGER,
-    session INTEGER NOT NULL,  -- hash of its name, 0 for none
-    fact INTEGER NOT NULL DEFAULT 0,  -- hash of what facts that supersede each other share, 0 for none
-    terms BLOB NOT NULL,
-    freqs BLOB NOT NULL,
-    tokens BLOB NOT NULL,
-    checksum INTEGER NOT NULL,
-    vector BLOB  -- last: the others are read without it
-);
--- What left, and when: how a reader, or an index saved earlier, catches up.
+"""
+    + generations.COLUMNS.format(table="columns")
+    + """-- What left, and when: how a reader, or an index saved earlier, catches up.
 CREATE TABLE tombstones (seq INTEGER PRIMARY KEY, key INTEGER NOT NULL);
 """
     + _SINCE_2
+    + _SINCE_3
     + """
 INSERT INTO manifest VALUES ('format', '{format}'), ('store', '{store}'), ('sequence', 0);
 COMMIT;
@@ -97,6 +89,15 @@ BEGIN IMMEDIATE;
 ALTER TABLE columns ADD COLUMN fact INTEGER NOT NULL DEFAULT 0;
 {_SINCE_2}
 UPDATE manifest SET value = '2' WHERE key = 'format';
+COMMIT;
+""",
+    # What a reindex had staged is not worth carrying over: it begins anew.
+    "2": f"""
+BEGIN IMMEDIATE;
+{_SINCE_3}
+DROP TABLE IF EXISTS staged;
+DELETE FROM manifest WHERE key = 'staged';
+UPDATE manifest SET value = '3' WHERE key = 'format';
 COMMIT;
 """,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -23,8 +24,9 @@ from jiyi.kernels.topk import unit_rows
 from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
-from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
+from jiyi.models.protocols import CrossEncoder, TokenTable
 from jiyi.models.registry import load_cross_encoder
+from jiyi.models.score_cache import scores_of
 from jiyi.partition import Partition, View
 from jiyi.pipeline.diversify import diversify
 from jiyi.pipeline.follow import follow
@@ -34,6 +36,7 @@ from jiyi.pipeline.recency import recency
 from jiyi.pipeline.rerank import Request, Rerank, answer, answer_together, rerank
 from jiyi.pipeline.several import Asked, Counts, Home, Recalled, Seen, Spaces, counted, recall_several
 from jiyi.query_record import asked_of
+from jiyi.recall.helpers import cores
 from jiyi.spaces import Namespaces, names_in, only_name
 from jiyi.store import EXTERNAL, Store
 from jiyi.terms import QueryTerms, query_terms, text_terms
@@ -42,6 +45,8 @@ from jiyi.terms import QueryTerms, query_terms, text_terms
 _MOST_QUERY_TOKENS: Final = 64
 # Queries whose texts go to a cross-encoder at once: enough for full batches, few enough to hold their candidates.
 _TOGETHER: Final = 64
+# Starting a thread takes about as long as a search.
+_WORTH_A_THREAD: Final = 8
 # With fewer memories than this, a word that stands in some of them may well be what the query is about.
 _FEW_MEMORIES: Final = 20
 # A hit can vanish between scoring and fetching when another thread deletes it; then the search starts again.
@@ -88,20 +93,42 @@ def search(store: Store, text: str, settings: Settings) -> Hits:
     try:
         request = next(steps)
         while True:
-            request = steps.send(answer(request, deadline))
+            with scores_of(_owner(store, settings)):
+                reply = answer(request, deadline)
+            request = steps.send(reply)
     except StopIteration as stop:
         hits: Hits = stop.value
         return hits
 
 
 def search_many(store: Store, texts: Sequence[str], settings: Settings) -> list[Hits]:
-    """Answer several queries. What they give a cross-encoder to score goes there together; nothing else differs."""
+    """Answer several queries, each as `search` does: to the bit, but for int8 cross-encoders.
+
+    What they give a cross-encoder to score goes there together. Without one they share the cores.
+    """
     if settings.budget_ms is not None or not settings.config.rerank:
-        return [search(store, text, settings) for text in texts]
+        return _side_by_side(store, texts, settings)
     answers: list[Hits] = []
     for start in range(0, len(texts), _TOGETHER):
         answers.extend(_search_together(store, texts[start : start + _TOGETHER], settings))
     return answers
+
+
+def _side_by_side(store: Store, texts: Sequence[str], settings: Settings) -> list[Hits]:
+    # An embedder of the user's is called by one thread, as it would be by a loop.
+    alone = store.embedder is not None and store.own_table is None and settings.query_vector is None
+    workers = 1 if alone else min(cores(), len(texts) // _WORTH_A_THREAD)
+    if workers < 2:
+        return [search(store, text, settings) for text in texts]
+    bounds = [len(texts) * i // workers for i in range(workers + 1)]
+
+    def share(number: int) -> list[Hits]:
+        return [search(store, text, settings) for text in texts[bounds[number] : bounds[number + 1]]]
+
+    # Threads of their own: those of the dense scan must be free to be waited for.
+    with ThreadPoolExecutor(workers - 1, thread_name_prefix="jiyi-search") as pool:
+        others = [pool.submit(share, number) for number in range(1, workers)]
+        return [*share(0), *(hits for other in others for hits in other.result())]
 
 
 def _search_together(store: Store, texts: Sequence[str], settings: Settings) -> list[Hits]:
@@ -114,9 +141,15 @@ def _search_together(store: Store, texts: Sequence[str], settings: Settings) -> 
                 asked.append((i, steps, steps.send(reply)))
             except StopIteration as stop:
                 done[i] = stop.value
-        replies = answer_together([request for _, _, request in asked])
+        with scores_of(_owner(store, settings)):
+            replies = answer_together([request for _, _, request in asked])
         waiting = [(i, steps, reply) for (i, steps, _), reply in zip(asked, replies, strict=True)]
     return [done[i] for i in range(len(texts))]
+
+
+def _owner(store: Store, settings: Settings) -> str:
+    """Whose a cross-encoder's scores are: what one tenant asked must not make another's answers quicker."""
+    return f"{store.id} {settings.namespace!r}"
 
 
 _Steps = Generator[Request, Any, Hits]
@@ -138,8 +171,9 @@ def _steps(store: Store, text: str, settings: Settings) -> _Steps:
     terms = query_terms(text, settings.now_s)
     for attempt in range(_ATTEMPTS):
         if partition is not None:
-            seen = _seen(store, names[0], partition, settings, where)
-            query, degraded, candidates = _recalled(store, seen, text, terms, settings, clock)
+            seen, (query, degraded, candidates) = _recalled_in(
+                store, names[0], partition, text, terms, settings, where, clock
+            )
             generation = {names[0]: query.view.sequence}
             found = _Fetched(store, (seen.partition.namespace, names[0]))
         else:
@@ -169,6 +203,8 @@ def _steps(store: Store, text: str, settings: Settings) -> _Steps:
     if settings.neighbors:
         homes = [(found.home(label), label) for _, label in kept]
         around = _around(store, homes, view if partition is not None else None, settings)
+    for reason in store.left_out(names):
+        candidates.note("recall", reason)
     clock.lap("fetch")
     asked = asked_of(store, settings, generation)
     positions = [position for position, _ in kept]
@@ -221,7 +257,7 @@ class _Fetched:
                 number, name = self.home(label)
                 missing.setdefault(name, []).append(number << LABEL_BITS | label)
         for name, keys in missing.items():
-            for key, memory in self._store.ledger.memories(keys, name).items():
+            for key, memory in self._store.memories(keys, name).items():
                 self.memories[key & LABEL_MASK] = memory
 
 
@@ -238,6 +274,31 @@ def _seen(store: Store, namespace: str, partition: Partition, settings: Settings
         view = view.as_of(settings.as_of_s)
     eligible = view.recallable(settings.now_s)
     return Seen(partition, view, eligible if passing is None else eligible & passing)
+
+
+def _recalled_in(
+    store: Store,
+    name: str,
+    partition: Partition,
+    text: str,
+    terms: QueryTerms,
+    settings: Settings,
+    where: Filter | None,
+    clock: _Clock,
+) -> tuple[Seen, tuple[Query, list[tuple[str, str]], Candidates]]:
+    """The candidates of one namespace, as of one generation of its columns, and the namespace as it was seen."""
+    while True:
+        seen = _seen(store, name, partition, settings, where)
+        try:
+            recalled = _recalled(store, seen, text, terms, settings, clock)
+        except ValueError:  # vectors of different lengths
+            if store.generation == seen.partition.generation:
+                raise
+        # Looked at last: it is what changes first when a reindex ends, and only then the model of the query's vector.
+        if store.generation == seen.partition.generation:
+            return seen, recalled
+        store.wait_for_writer()
+        partition = store.partition(name) or partition
 
 
 def _recalled(
@@ -276,20 +337,20 @@ def _recalled_over(
         return recall_several(spaces, asked, store.indexes, partial(graph_of, store), config, table), degraded
 
     while True:
-        version = store.vectors_version
+        version = store.settled
         try:
             recalled = once()
         except ValueError:  # vectors of different lengths
-            if store.vectors_version == version:
+            if store.generation == version:
                 raise
-        if store.vectors_version == version:
+        if store.generation == version:
             return recalled
         # A reindex ended while namespaces were looked at, one after the other: some had the vectors of another model.
 
 
 def _counted_terms(store: Store, text: str, terms: QueryTerms) -> NDArray[np.uint64]:
     """The terms of a query, ascending, and every other that `_without_frequent_words` asks for."""
-    if isinstance(store.embedder, TokenTable | None):
+    if store.embedder is None or store.own_table is not None:
         return terms.terms
     words = [term for word in text.split() for term in text_terms(word)]
     return np.union1d(terms.terms, np.array(words, dtype=np.uint64))
@@ -309,7 +370,7 @@ def _stages(
         return [spoken(found.memories[label]) if label in found.memories else "" for label in labels]
 
     for leg, reason in degraded:
-        candidates = candidates.with_degraded(leg, reason)
+        candidates.note(leg, reason)
     candidates = follow(fuse(candidates, query), query)
     clock.lap("fuse")
     candidates = recency(candidates, query)
@@ -337,7 +398,9 @@ def _query(
     """Look the query up in a view: ids and weights of its terms and tokens, its vector."""
     term_ids = view.term_ids_of(terms.terms)
     counts = view.document_frequencies(term_ids)
-    speaker_ids = view.term_ids_of(terms.speakers) if settings.config.speaker_bonus else term_ids[:0]
+    speaker_ids = term_ids[:0]
+    if settings.config.speaker_bonus and len(terms.speakers):
+        speaker_ids = view.term_ids_of(terms.speakers)
     if not counts.all():  # terms of memories that are gone, or not yet there
         term_ids, counts = term_ids[counts > 0], counts[counts > 0]
         speaker_ids = speaker_ids[np.isin(speaker_ids, term_ids)]
@@ -370,18 +433,18 @@ def _lookup(
     tokens, token_weights = _tokens(store, view, terms)
     vector, degraded = _vector(store, view, text, tokens, token_weights, settings.query_vector, settings.config)
     if view.n_unembedded and vector is not None:
-        degraded.append(
-            (
-                "dense",
-                f"{view.n_unembedded} of {view.n_live} memories were stored without a vector; words alone find them",
-            )
-        )
+        degraded.append(_unembedded(view))
     if store.stale_terms:
-        degraded.append(("keyword", "the store's terms are another version's; open it once for writing to renew them"))
+        stale = "the store's terms are another version's; `jiyi reindex --tokenizer current` renews them"
+        degraded.append(("keyword", stale))
     if len(tokens) > _MOST_QUERY_TOKENS:
         kept = np.sort(np.argsort(-token_weights, kind="stable")[:_MOST_QUERY_TOKENS])
         tokens, token_weights = tokens[kept], token_weights[kept]
     return tokens, token_weights, vector, degraded
+
+
+def _unembedded(view: View | Counts) -> tuple[str, str]:
+    return "dense", f"{view.n_unembedded} of {view.n_live} memories were stored without a vector; words alone find them"
 
 
 def _token_rows(store: Store, terms: QueryTerms) -> NDArray[np.uint32]:
@@ -414,10 +477,10 @@ def _vector(
     if config.dense_weight == 0 and config.late_weight == 0:
         return None, []
     if query_vector is not None:
-        unit, nonzero = unit_rows(query_vector[np.newaxis])
-        return (unit[0], []) if nonzero[0] else (None, [("dense", "the query vector is zero and has no direction")])
-    if not view.embedded:
-        return None, []
+        vector = _unit(query_vector)
+        return vector, [("dense", "the query vector is zero and has no direction")] if vector is None else []
+    if not view.embedded:  # for its vectors nothing is missing where nobody made any
+        return None, [_unembedded(view)] if view.n_unembedded and store.embedder is not None else []
     if store.mismatch is not None:
         return None, [("dense", str(store.mismatch))]
     embedder = store.embedder
@@ -429,9 +492,14 @@ def _vector(
             ("dense", f"the vectors come from {source} and the query came without one; only keywords were searched")
         ]
     try:
-        vector = _embedded(embedder, view, text, tokens, token_weights, config.frequent_share)
+        if (table := store.own_table) is not None:
+            # Words that are everywhere in the namespace do not steer the query.
+            vector = _unit(table.embed_weighted(tokens, token_weights))
+        else:
+            telling = _without_frequent_words(view, text, config.frequent_share)
+            vector = _unit(as_vector(embedder.embed_query(telling), int(embedder.dim), "what it returned"))
     except Exception as error:  # a model of the user's: whatever it raises, keywords still answer
-        return None, [("dense", f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}"[:300])]
+        return None, [("dense", f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error!s:.80}")]
     if vector is None:
         return None, [
             ("dense", f"the embedder {embedder.name!r} knows nothing of this query; only keywords were searched")
@@ -439,21 +507,8 @@ def _vector(
     return vector, [("dense", reason) for reason in getattr(embedder, "degraded", ())]
 
 
-def _embedded(
-    embedder: Embedder,
-    view: View | Counts,
-    text: str,
-    tokens: NDArray[np.uint32],
-    token_weights: Floats,
-    frequent_share: float,
-) -> NDArray[np.float32] | None:
-    """A unit query vector, or None when the model has nothing on the query."""
-    if isinstance(embedder, TokenTable):
-        # Words that are everywhere in the namespace do not steer the query.
-        vector = embedder.embed_weighted(tokens, token_weights)
-    else:
-        telling = _without_frequent_words(view, text, frequent_share)
-        vector = as_vector(embedder.embed_query(telling), int(embedder.dim), "what it returned")
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """A vector of length 1, or None for one of zeros: the model has nothing on the query."""
     unit, nonzero = unit_rows(vector[np.newaxis])
     return unit[0] if nonzero[0] else None
 

@@ -6,12 +6,16 @@ a partition's view and need no lock.
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
+import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi import originals
+from jiyi import generations, originals
 from jiyi.analysis import analyse
 from jiyi.config import IndexConfig, SearchConfig
 from jiyi.erase import refuse_hidden, refuse_merged
@@ -28,6 +32,7 @@ from jiyi.errors import (
     ClosedError,
     DimensionError,
     ForkedError,
+    LostWritesWarning,
     ModelError,
     ModelMismatchError,
     ReadOnlyError,
@@ -35,7 +40,19 @@ from jiyi.errors import (
 )
 from jiyi.filter_fields import Condition
 from jiyi.filters import Filter, Test
-from jiyi.ledger import LABEL_BITS, LABEL_MASK, DerivedRow, Durability, Ledger, UsageRow, Written, column_row
+from jiyi.integrity import damage
+from jiyi.ledger import (
+    DAMAGED,
+    LABEL_BITS,
+    LABEL_MASK,
+    Changes,
+    DerivedRow,
+    Durability,
+    Ledger,
+    UsageRow,
+    Written,
+    column_row,
+)
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.models.files import ModelFilesError
@@ -43,17 +60,47 @@ from jiyi.models.onnx_folder import EMBEDDER, read_onnx_folder
 from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
 from jiyi.models.registry import available, load_embedder
 from jiyi.partition import Partition, View, rows_of
+from jiyi.recall.helpers import cores
 from jiyi.recall.keeper import Indexes, IndexKeeper
+from jiyi.recovery import examine
 from jiyi.retention import Retention, due, leaving
 from jiyi.terms import ANALYZER_VERSION, memory_terms
+from jiyi.turns import Turns
 
 #: Manifest entry of a store whose vectors come from the caller.
 EXTERNAL: Final = "external"
 
 _BATCH: Final = 4_096
 
+# A store of so many memories is cut into terms anew while it is opened, which takes a few seconds; a larger one answers
+# from the terms it has, and `reindex` renews them beside.
+_RECUT_AT_OPEN: Final = 20_000
+
 # For the erasure that a process which died has left: opening must not take long because somebody reads.
 _FINISHING_WAIT_S: Final = 2.0
+
+# A reader does not wait for another thread that catches up with the writer while what it shows is not older than this.
+_MOST_BEHIND_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """What is derived of memories, and for which generation of the columns."""
+
+    rows: Sequence[DerivedRow]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A namespace that was loaded of a generation beside, before that serves."""
+
+    partition: Partition
+    indexes: Indexes
+    complete: bool
+    """Whether the generation had taken in everything of it by then."""
+    damaged: list[int]
+    """Keys of rows that are not what was written."""
 
 
 class Store:
@@ -96,6 +143,8 @@ class Store:
         self.cross_encoders: dict[str, CrossEncoder] = {}
         """Those that searches asked for by name: finding one among all there are reads every manifest (3 ms)."""
         self.companion = companion
+        self.left_models: dict[str, tuple[Embedder | None, TokenTable | None]] = {}
+        """By `vectors_model`, what a reindex left with its old generation kept: for going back to it."""
         self._adopt = adopt
         self.reindexing = threading.Lock()
         self.index_config = index_config
@@ -103,12 +152,19 @@ class Store:
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.RLock()
+        self.turns = Turns(cores())
         self._erasing = threading.Lock()  # one erasure at a time, taken before the lock above
         self._recent_lock = threading.Lock()
         self._partitions: OrderedDict[str, Partition] = OrderedDict()
         self._loaded_names: dict[int, str] = {}
         self._sizes: dict[str, int] = {}
+        self._damaged: dict[str, set[int]] = {}
+        self._known_damaged: dict[int, set[int]] = {}
+        self._gone: set[int] = set()
+        self._grown: set[int] = set()  # namespaces that have got an index which is not counted yet
+        self._followed: dict[str, tuple[object, float]] = {}  # by namespace: what it was caught up with, and when
         self._total_bytes = 0
+        self._unpublished: list[tuple[Written, Sequence[Memory], Sequence[DerivedRow]]] | None = None
         self._writer_lock: WriterLock | None = None
         if folder is not None and not read_only:
             try:
@@ -124,6 +180,13 @@ class Store:
             self._release()
             raise
         try:
+            examined = examine(self.ledger)
+            self._gone = examined.gone
+            for key in examined.damaged | examined.gone:
+                self._known_damaged.setdefault(key >> LABEL_BITS, set()).add(key)
+            self.ledger.trusted = True
+            for line in self._missing():
+                warnings.warn(f"{self.ledger.path}: {line}", LostWritesWarning, stacklevel=4)
             manifest = self.ledger.manifest()
             self.id = str(manifest["store"])
             self.model: str | None = manifest.get("embedder")
@@ -131,7 +194,7 @@ class Store:
             if adopt and self.model == EXTERNAL:
                 self.embedder = embedder = None
             elif adopt and embedder is not None and self.model not in (None, embedder.name):
-                known = _known(str(self.model), device)
+                known = known_embedder(str(self.model), device)
                 if known is not None:
                     if self.companion is None and isinstance(embedder, TokenTable):
                         self.companion = embedder
@@ -141,11 +204,16 @@ class Store:
             if self.dim is None:
                 self.dim = int(embedder.dim) if embedder is not None else dim
             self.stale_terms = manifest.get("analyzer") != ANALYZER_VERSION
-            if self.stale_terms and not read_only:
+            if self.stale_terms and not read_only and self.ledger.count_all() <= _RECUT_AT_OPEN:
                 self._reanalyse()
+                manifest["analyzer"] = ANALYZER_VERSION
                 self.stale_terms = False
-            self._data_version = self.ledger.data_version()
+            self._data_version: tuple[int, int] | None = self.ledger.data_version()
             self._vectors_version = manifest.get("vectors_version", 0)
+            self.generation: int = manifest.get("generation", 0)
+            """Which columns serve. While that changes, this is first to be set, before the model and what goes with it,
+            and `settled` last: what was worked out between reading `settled` and an equal `generation` is of one."""
+            self.settled = self.generation
             indexes = None if folder is None else folder / "indexes"
             self.keeper = IndexKeeper(
                 indexes,
@@ -153,8 +221,10 @@ class Store:
                 store_id=manifest["store"],
                 sequence=manifest["sequence"],
                 embedder=self.model or self._model_name(),
+                analyzer=manifest.get("analyzer"),
                 build=not read_only,
             )
+            self.keeper.on_built = self._index_built
             if not read_only:
                 self.finish_erasing(_FINISHING_WAIT_S)
         except BaseException:
@@ -239,10 +309,10 @@ class Store:
             yield
 
     def wait_for_writer(self) -> None:
-        """Return when what is being written now is shown to searches."""
+        """Return when what is being written now will be shown to the next search."""
         with self._lock:
             if self.read_only:
-                self.refresh()
+                self._refresh(())
 
     def write(
         self,
@@ -254,11 +324,13 @@ class Store:
         inherit_usage: bool = True,
         keep_merged: bool = False,
         then: Callable[[sqlite3.Connection], None] | None = None,
+        analysed: Analysed | None = None,
     ) -> None:
         """Store memories durably, all or none, and show them to the next search. Ids must be distinct per namespace.
 
         A memory that replaces one which others are merged into is another one: those are given back right before,
-        unless keep_merged says that it is the same. What else one transaction can do is told in `Ledger.put`.
+        unless keep_merged says that it is the same. What else one transaction can do is told in `Ledger.put`. They are
+        analysed here, unless that was done before (`analysed`) and a reindex has not ended since.
 
         Raises:
             DimensionError: a vector of another length than the store's.
@@ -267,21 +339,74 @@ class Store:
         """
         if not memories and not ending and then is None:
             return
+        while True:
+            if analysed is None or analysed.generation != self.settled:
+                analysed = self.analysed(memories, vectors)
+            with self._lock:
+                if analysed.generation != self.generation:
+                    continue  # a reindex has ended meanwhile: these vectors are another model's
+                self._write(
+                    memories,
+                    vectors,
+                    analysed.rows,
+                    ending=ending,
+                    hiding=hiding,
+                    inherit_usage=inherit_usage,
+                    keep_merged=keep_merged,
+                    then=then,
+                )
+                return
+
+    def analysed(self, memories: Sequence[Memory], vectors: Sequence[NDArray[np.float32] | None]) -> Analysed:
+        """Analyse memories for `write`, without a lock: the next ones while others are written.
+
+        Raises:
+            ModelError, ModelMismatchError: memories without a vector cannot be embedded.
+        """
         if self.unusable is not None and self.model != EXTERNAL and any(vector is None for vector in vectors):
             raise ModelError(f"memories cannot be embedded: {self.unusable}; give vectors, or open with embedder=None")
         if self.mismatch is not None and any(vector is None for vector in vectors):
             raise self.mismatch
+        generation = self.settled
         embedder = None if self.mismatch is not None else self.embedder
         derived: list[DerivedRow] = []
         for start in range(0, len(memories), _BATCH):
             part = slice(start, start + _BATCH)
             derived.extend(analyse(memories[part], vectors[part], embedder, self.table if embedder else None))
+        return Analysed(derived, generation)
+
+    def _write(
+        self,
+        memories: Sequence[Memory],
+        vectors: Sequence[NDArray[np.float32] | None],
+        derived: Sequence[DerivedRow],
+        *,
+        ending: Sequence[int],
+        hiding: bool,
+        inherit_usage: bool,
+        keep_merged: bool,
+        then: Callable[[sqlite3.Connection], None] | None,
+    ) -> None:
         with self._lock:
             self.check_usable()
+            behind = [] if keep_merged else self._behind(memories)
+            if behind:
+                with self._one_transaction():
+                    for number, leaders in behind:
+                        self.give_back(number, leaders)
+                    self._write(
+                        memories,
+                        vectors,
+                        derived,
+                        ending=ending,
+                        hiding=hiding,
+                        inherit_usage=inherit_usage,
+                        keep_merged=True,
+                        then=then,
+                    )
+                return
             dim = self._dim_with(vectors)  # under the lock: two first writes may bring vectors of different lengths
             first = self.model is None and dim is not None and len(memories) > 0
-            if not keep_merged:
-                self._give_back_behind(memories)
             manifest = {"embedder": self._model_name(), "dim": dim} if first else {}
             if first and self.table is not None and not isinstance(self.embedder, TokenTable):
                 manifest["table"] = self.table.name
@@ -300,8 +425,12 @@ class Store:
                 self._unload_all()  # partitions loaded before there were vectors have no column for them
             self._publish(written, memories, derived)
 
-    def _give_back_behind(self, memories: Sequence[Memory]) -> None:
-        """Give back what is merged into memories whose ids these have. The caller holds the lock."""
+    def _behind(self, memories: Sequence[Memory]) -> list[tuple[int, list[str]]]:
+        """Memories that others are merged into and whose ids these have: ids by the number of their namespace."""
+        found: list[tuple[int, list[str]]] = []
+        with self.ledger.reading() as connection:
+            if not originals.any_in(connection):
+                return found
         ids: dict[str, list[str]] = {}
         for memory in memories:
             ids.setdefault(memory.namespace, []).append(memory.id)
@@ -312,7 +441,21 @@ class Store:
             with self.ledger.reading() as connection:
                 leaders = originals.held_by(connection, number, of_it)
             if leaders:
-                self.give_back(number, leaders)
+                found.append((number, leaders))
+        return found
+
+    @contextmanager
+    def _one_transaction(self) -> Iterator[None]:
+        """Make one transaction of all that is written meanwhile, and show it when it is durable. Hold the lock."""
+        waiting: list[tuple[Written, Sequence[Memory], Sequence[DerivedRow]]] = []
+        self._unpublished = waiting
+        try:
+            with self.ledger.changing():
+                yield
+        finally:
+            self._unpublished = None
+        for written, memories, derived in waiting:
+            self._publish(written, memories, derived)
 
     def give_back(self, namespace: int, ids: Iterable[str]) -> int:
         """Put memories that were merged into others in their place again, durably, all or none; return how many.
@@ -355,6 +498,11 @@ class Store:
         return dim
 
     def _publish(self, written: Written, memories: Sequence[Memory], derived: Sequence[DerivedRow]) -> None:
+        if self._unpublished is not None:
+            self._unpublished.append((written, memories, derived))
+            return
+        for damaged in (*self._damaged.values(), *self._known_damaged.values()):
+            damaged.difference_update(written.ended)
         ended = _by_namespace(written.ended)
         used: dict[int, list[UsageRow]] = {}
         for row in written.usage:
@@ -377,6 +525,7 @@ class Store:
                 memories=[memories[i] for i in places],
             )
             self._account(name, partition)
+            self._evict(keep=name)
             self.keeper.consider(number)
 
     def end(self, keys: Sequence[int]) -> int:
@@ -395,26 +544,77 @@ class Store:
             self._publish(written, (), ())
         return len(written.usage)
 
-    def change_vectors(self, embedder: Embedder, table: TokenTable | None) -> None:
-        """Put the vectors and tokens that are staged in place of all, and use their model from here on.
+    def serve(
+        self,
+        to: generations.Generation,
+        embedder: Embedder | None,
+        table: TokenTable | None,
+        *,
+        keep: bool,
+        ready: Mapping[str, Ready],
+    ) -> None:
+        """Let another generation of the columns serve from here on. The caller holds the lock (`writing`).
 
-        The caller holds the lock (`writing`).
+        Args:
+            to: the generation, which has taken in every memory.
+            embedder, table: what its vectors come from, and what its tokens are rows of.
+            keep: keep the one that served.
+            ready: by namespace, what was loaded of it before; what is in memory and not among them is loaded when
+                somebody asks.
         """
-        self.keeper.wait()  # a graph of the old vectors must not be saved as one of the new
-        own = {} if table is None or isinstance(embedder, TokenTable) else {"table": table.name}
-        self.ledger.replace_vectors({"embedder": embedder.name, "dim": int(embedder.dim), **own})
-        self.embedder, self.table, self.mismatch, self.unusable = embedder, table, None, None
-        self.model, self.dim = embedder.name, int(embedder.dim)
-        self._vectors_version = self.ledger.manifest()["vectors_version"]
-        self._unload_all()
-        self.keeper.forget_graphs(self.model)
+        with self.ledger.changing() as connection:
+            generations.switch(connection, to.number, keep=keep)
+        manifest = self.ledger.manifest()
+        self.generation = to.number
+        self.embedder, self.table, self.unusable = embedder, table, None if embedder is not None else self.unusable
+        self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
+        if self.dim is None and embedder is not None:
+            self.dim = int(embedder.dim)
+        self._vectors_version = manifest.get("vectors_version", 0)
+        self.mismatch = self._find_mismatch(embedder, None)
+        self.stale_terms = manifest.get("analyzer") != ANALYZER_VERSION
+        self.keeper.embedder, self.keeper.analyzer = self.model or self._model_name(), manifest.get("analyzer")
+        self.settled = to.number
+        self._damaged.clear()  # those were rows of the generation that served; what is loaded from here on tells anew
+        for name, left in list(self._partitions.items()):
+            self._unload(name)
+            if name in ready:
+                self._note_damaged(name, ready[name].damaged)
+                fresh = ready[name]
+                with suppress(_OutdatedError, StoreError):
+                    if not fresh.complete or fresh.partition.sequence < left.sequence:
+                        with self._caught_up(name, fresh.partition):
+                            pass
+                    self._keep_loaded(name, fresh.partition, fresh.indexes)
+
+    def read_beside(self, namespace: str, found: generations.Generation) -> Ready | None:
+        """Return a namespace as a generation beside has it, without indexes; None when nothing was ever stored there.
+
+        If that has not taken in everything, it ends before the first memory that is missing.
+        """
+        number = self.ledger.namespace_number(namespace)
+        if number is None:
+            return None
+        partition, changes = self._read(number, namespace, found.dim, found.number)
+        return Ready(partition, Indexes(), changes.complete, changes.damaged)
+
+    def loaded_namespaces(self) -> list[str]:
+        """Return the namespaces that are in memory, those used last first."""
+        with self._recent_lock:
+            return list(reversed(self._partitions))
+
+    def indexes_on_disk(self, partition: Partition, namespace: str, found: generations.Generation) -> Indexes:
+        """Return the indexes that a partition of a generation beside has on disk."""
+        return self.keeper.read(partition, namespace, found.embedder or self._model_name(), found.analyzer)
 
     def compact(self, now_s: float, policy: Mapping[str, Retention], config: SearchConfig) -> int:
         """Remove what expired and what a policy lets go of, shrink the file; return how many were removed."""
         with self._lock:
             self.check_usable()
-            written = self.ledger.compact(round(now_s * 1e6), leaving(self.ledger, policy, config, now_s))
-            self._unload_all()
+            try:
+                written = self.ledger.compact(round(now_s * 1e6), leaving(self.ledger, policy, config, now_s))
+            finally:  # what is gone is gone, also where the file could not be made smaller
+                self._unload_all()
             self.keeper.keep_only(self.ledger.namespace_numbers())
         self.finish_erasing(_FINISHING_WAIT_S)
         return len(written.ended)
@@ -478,7 +678,7 @@ class Store:
         """Return a namespace's partition, loading it if need be; None when nothing was ever stored there."""
         self.check_usable()
         if self.read_only:
-            self.refresh()
+            self._follow(namespace)
         partition = self._partitions.get(namespace)
         if partition is None:
             with self._lock:
@@ -490,6 +690,16 @@ class Store:
             if namespace in self._partitions:
                 self._partitions.move_to_end(namespace)
         return partition
+
+    def is_loaded(self, namespace: str) -> bool:
+        """Return whether a namespace is in memory."""
+        return namespace in self._partitions
+
+    @property
+    def own_table(self) -> TokenTable | None:
+        """The table that tokens are rows of, where it is the embedder itself and no companion."""
+        table: object = self.table
+        return self.table if table is self.embedder else None
 
     @property
     def vectors_version(self) -> int:
@@ -506,19 +716,17 @@ class Store:
         return self.keeper.of(partition.namespace)
 
     def _load(self, namespace: str) -> Partition | None:
+        began = time.monotonic()
         number = self.ledger.namespace_number(namespace)
         if number is None:
             return None
-        with self.ledger.changes(number) as changes:
-            partition = Partition(number, self.dim, changes.sequence)
+        while True:
             try:
-                partition.apply(
-                    changes.sequence, rows=rows_of(changes.rows), vectors=changes.vectors, usage=changes.usage
-                )
-            except (TypeError, ValueError, OverflowError) as error:
-                raise StoreError(
-                    f"the columns of {namespace!r:.80} are damaged ({error}); verify() lists which"
-                ) from error
+                partition, changes = self._read(number, namespace, self.dim)
+                break
+            except _OutdatedError:  # another process has switched to another generation
+                self._data_version = None
+                self._refresh(())
         if (
             self.table is not None
             and self.mismatch is None  # another table's tokens are never looked up
@@ -526,20 +734,139 @@ class Store:
             and partition.view.tokens.max() >= len(self.table.table)
         ):
             raise StoreError(f"the tokens of {namespace!r:.80} are damaged; verify() lists which")
-        with self._recent_lock:
-            self._partitions[namespace] = partition
-            self._loaded_names[number] = namespace
-        self.keeper.attach(partition, namespace)
-        self._account(namespace, partition)
+        self._note_damaged(namespace, changes.damaged)
+        self._keep_loaded(namespace, partition, None)
+        self._followed[namespace] = (self._data_version, began)
         self._evict(keep=namespace)
         return partition
+
+    def _keep_loaded(self, namespace: str, partition: Partition, indexes: Indexes | None) -> None:
+        """Take up a partition with its indexes, or those that are on disk."""
+        with self._recent_lock:
+            self._partitions[namespace] = partition
+            self._loaded_names[partition.namespace] = namespace
+        if indexes is None:
+            self.keeper.attach(partition, namespace)
+        else:
+            self.keeper.take(partition, namespace, indexes)
+        self._account(namespace, partition)
+
+    def _read(
+        self, number: int, namespace: str, dim: int | None, generation: int | None = None
+    ) -> tuple[Partition, Changes]:
+        """Read a partition from the ledger; return it with what was read.
+
+        Args:
+            number, namespace: its number and name.
+            dim: length of its vectors.
+            generation: the one to read; None reads the one that serves.
+
+        Raises:
+            _OutdatedError: another one serves by now than this store knows of.
+        """
+        with self.ledger.changes(number, generation=generation) as changes:
+            if generation is None and changes.generation != self.generation:
+                raise _OutdatedError
+            of = changes.generation if generation is None else generation
+            partition = Partition(number, dim, changes.sequence, of)
+            changes.damaged.extend(self._known_damaged.get(number, ()))
+            try:
+                partition.apply(
+                    changes.sequence,
+                    rows=rows_of(changes.rows),
+                    vectors=changes.vectors,
+                    usage=changes.usage,
+                    damaged=changes.damaged,
+                )
+            except (TypeError, ValueError, OverflowError) as error:
+                raise StoreError(
+                    f"the columns of {namespace!r:.80} are damaged ({error}); verify() lists which"
+                ) from error
+        return partition, changes
+
+    def memories(self, keys: Sequence[int], namespace: str) -> dict[int, Memory]:
+        """Return memories of one namespace by key; those that hold nothing (any more) are absent.
+
+        So are those that are not what was written: from here on, searches leave them out and say so (`left_out`).
+        """
+        damaged: list[int] = []
+        found = self.ledger.memories(keys, namespace, damaged)
+        if damaged:
+            with self._lock:
+                self._note_damaged(namespace, damaged)
+                partition = self._partitions.get(namespace)
+                if partition is not None:
+                    partition.apply(partition.sequence, damaged=damaged)
+        return found
+
+    def _note_damaged(self, namespace: str, keys: Sequence[int]) -> None:
+        if keys:
+            self._damaged.setdefault(namespace, set()).update(keys)
+
+    def left_out(self, namespaces: Sequence[str]) -> list[str]:
+        """Return what searches of some namespaces leave out because it is damaged, one line each namespace."""
+        if not self._damaged and self.ledger.missing is None:
+            return []
+        lines = self._missing()
+        for name in sorted(self._damaged.keys() & set(namespaces)):
+            labels = sorted(key & LABEL_MASK for key in self._damaged[name])
+            if labels:
+                shown = ", ".join(map(str, labels[:3])) + (", …" if len(labels) > 3 else "")
+                are = "memory is" if len(labels) == 1 else "memories are"
+                lines.append(
+                    f"{len(labels)} {are} damaged and left out of {name!r:.80} (label {shown}); `jiyi verify` lists "
+                    "what is damaged, and `jiyi verify --repair OUT` saves the rest"
+                )
+        return lines
+
+    def refuse_gone(self, namespace: str | None) -> None:
+        """Raise StoreError if memories of a namespace (None: of any) are known to be gone: who asks for all of them, or
+        for one that is not there, would be told wrong."""
+        if self._gone:
+            number = None if namespace is None else self.ledger.namespace_number(namespace)
+            if namespace is None or any(key >> LABEL_BITS == number for key in self._gone):
+                raise StoreError(f"memories are missing from the ledger, of which columns are left; {DAMAGED}")
+
+    def verify(self) -> list[str]:
+        """Return what is wrong with the store, one line each; empty when every memory is as it was written."""
+        return [f"ledger: {line}" for line in self._missing()] + damage(self.ledger)
+
+    def _missing(self) -> list[str]:
+        if self.ledger.missing is None:
+            return []
+        first, last = self.ledger.missing
+        return [
+            f"changes {first} to {last} were acknowledged and are gone: the end of the log was damaged, or the power "
+            "failed (durability='power' survives that)"
+        ]
+
+    def memory_of(self, namespace: str) -> dict[str, int]:
+        """Return how much memory a namespace takes, by part; it is loaded if it was not. Empty for an unknown one."""
+        partition = self.partition(namespace)
+        if partition is None:
+            return {}
+        return {**partition.bytes_by_part(), "indexes": self.indexes(partition).bytes()}
 
     def _account(self, name: str, partition: Partition) -> None:
         size = partition.bytes() + self.indexes(partition).bytes()
         self._total_bytes += size - self._sizes.get(name, 0)
         self._sizes[name] = size
 
+    def _index_built(self, number: int) -> None:
+        """Count an index that was built; whoever holds the lock does so later, as it may wait for who built it."""
+        self._grown.add(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._closed:
+                    self._evict(keep=self._loaded_names.get(number, ""))
+            finally:
+                self._lock.release()
+
     def _evict(self, keep: str) -> None:
+        while self._grown:
+            name = self._loaded_names.get(self._grown.pop())
+            if name is not None:
+                self._account(name, self._partitions[name])
         while self._total_bytes > self._budget_bytes:
             oldest = next((name for name in self._partitions if name != keep), None)
             if oldest is None:
@@ -551,6 +878,7 @@ class Store:
             partition = self._partitions.pop(name)
             del self._loaded_names[partition.namespace]
         self._total_bytes -= self._sizes.pop(name)
+        self._followed.pop(name, None)
         self.keeper.drop(partition.namespace)
 
     def _unload_all(self) -> None:
@@ -558,54 +886,102 @@ class Store:
             self._unload(name)
 
     def settle_indexes(self) -> None:
-        """Return when every namespace that is large enough for an index has it, on disk too."""
+        """Return when every namespace that is large enough for an index has it, on disk too.
+
+        Raises:
+            StoreError: an index could not be written. What it is of is stored, and is found without it.
+        """
         if not self.read_only:
+            self.keeper.retry()
             least = min(self.index_config.dense_rows, self.index_config.keyword_rows)
             for name, count in self.ledger.namespaces():
                 if count >= least:
                     self.partition(name)  # loading it makes its indexes due
                     self.keeper.wait()  # before the next namespace may push it out of memory
         self.keeper.wait()
+        if isinstance(self.keeper.last_error, OSError):
+            raise StoreError(
+                f"an index could not be written: {self.keeper.last_error}; every memory is stored and found all the "
+                "same. Make room and flush again"
+            ) from self.keeper.last_error
 
     def refresh(self) -> None:
-        """Catch up with another process that writes to the same folder."""
-        with self._lock:
-            version = self.ledger.data_version()
-            if version == self._data_version:
+        """Catch up with another process that writes to the same folder: show everything that it has committed."""
+        if self.read_only:
+            with self._lock:
+                self.check_usable()
+                self._refresh(list(self._partitions))
+
+    def _follow(self, namespace: str) -> None:
+        """Catch up in one namespace, unless another thread is at it and what is shown is hardly older."""
+        if not self._lock.acquire(blocking=False):
+            if time.monotonic() - self._followed.get(namespace, (None, -math.inf))[1] < _MOST_BEHIND_S:
                 return
+            self._lock.acquire()
+        try:
+            self.check_usable()
+            self._refresh((namespace,))
+        finally:
+            self._lock.release()
+
+    def _refresh(self, names: Iterable[str]) -> None:
+        """Catch up in those namespaces that are loaded. The caller holds the lock."""
+        began = time.monotonic()
+        version = self.ledger.data_version()
+        if version != self._data_version:
+            self._follow_model()
             self._data_version = version
-            manifest = self.ledger.manifest()
-            now = (manifest.get("embedder"), manifest.get("dim"), manifest.get("vectors_version", 0))
-            if now != (self.model, self.dim, self._vectors_version):
-                self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
-                self._vectors_version = manifest.get("vectors_version", 0)
-                if self._adopt and self.embedder is not None and self.model not in (None, self.embedder.name):
-                    self.embedder = _known(str(self.model), self.device) or self.embedder
-                self.mismatch = self._find_mismatch(self.embedder, None)
-                self.table = self._table(manifest, self.companion)
-                self._unload_all()
-                self.keeper.embedder = self.model or self._model_name()
-            for name, partition in list(self._partitions.items()):
-                with suppress(_OutdatedError), self._caught_up(name, partition):
-                    pass
+        for name in names:
+            partition = self._partitions.get(name)
+            if partition is None:
+                continue
+            if self._followed.get(name, (None, began))[0] != version:
+                try:
+                    with self._caught_up(name, partition):
+                        pass
+                except _OutdatedError:  # it is unloaded
+                    continue
+                self._account(name, partition)
+                self._evict(keep=name)
+            self._followed[name] = (version, began)
+
+    def _follow_model(self) -> None:
+        """Take up another model or generation, if another process has changed to one. The caller holds the lock."""
+        manifest = self.ledger.manifest()
+        version, generation = manifest.get("vectors_version", 0), manifest.get("generation", 0)
+        now = (manifest.get("embedder"), manifest.get("dim"), version, generation)
+        if now != (self.model, self.dim, self._vectors_version, self.generation):
+            self.generation = generation
+            self.model, self.dim = manifest.get("embedder"), manifest.get("dim")
+            self._vectors_version = version
+            self.stale_terms = manifest.get("analyzer") != ANALYZER_VERSION
+            if self._adopt and self.embedder is not None and self.model not in (None, self.embedder.name):
+                self.embedder = known_embedder(str(self.model), self.device) or self.embedder
+            self.mismatch = self._find_mismatch(self.embedder, None)
+            self.table = self._table(manifest, self.companion)
+            self._unload_all()
+            self.keeper.embedder, self.keeper.analyzer = self.model or self._model_name(), manifest.get("analyzer")
+            self.settled = generation
 
     @contextmanager
     def _caught_up(self, name: str, partition: Partition) -> Iterator[sqlite3.Connection]:
         """Bring a partition to a moment of the ledger, and lend a connection that sees it. The caller holds the lock.
 
         Raises:
-            _OutdatedError: the ledger has forgotten what happened since; the partition is unloaded.
+            _OutdatedError: the ledger has forgotten what happened since, or another generation serves; the partition
+                is unloaded.
         """
         labels = partition.view.labels
         last_label = int(labels[-1]) if len(labels) else 0
         with self.ledger.changes(partition.namespace, last_label, partition.sequence) as changes:
-            if changes.ended is None:
+            if changes.ended is None or changes.generation != partition.generation:
                 if self._partitions.get(name) is partition:
                     self._unload(name)
                 raise _OutdatedError
             memories: list[Memory] = []
             if partition.filters:
-                found = self.ledger.memories_on(changes.connection, [row[0] for row in changes.rows], name)
+                keys = [row[0] for row in changes.rows]
+                found = self.ledger.memories_on(changes.connection, keys, name, changes.damaged)
                 memories = [found[row[0]] for row in changes.rows if row[0] in found]
             partition.apply(
                 changes.sequence,
@@ -614,7 +990,9 @@ class Store:
                 vectors=changes.vectors,
                 usage=changes.usage,
                 memories=memories,
+                damaged=changes.damaged,
             )
+            self._note_damaged(name, changes.damaged)
             yield changes.connection
 
     @contextmanager
@@ -627,7 +1005,7 @@ class Store:
         with self._lock:
             self.check_usable()
             if self.read_only:
-                self.refresh()
+                self._refresh((name,))
             if self._partitions.get(name) is not partition:
                 raise _OutdatedError
             with self._caught_up(name, partition) if self.read_only else self.ledger.reading() as connection:
@@ -665,7 +1043,7 @@ class _OutdatedError(Exception):
     """A partition that another has to be loaded for."""
 
 
-def _known(name: str, device: str) -> Embedder | None:
+def known_embedder(name: str, device: str) -> Embedder | None:
     """The embedder that a store was made with, if it can be had here: by its name, or by one that it was given."""
     for candidate in (name, *_names_given_to(name)):
         try:

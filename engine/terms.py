@@ -72,8 +72,18 @@ def word_term(word: str) -> int:
     if term is None:
         if len(_hash_of_word) >= _CACHE_WORDS:
             _hash_of_word.clear()
-        term = _hash_of_word[word] = _hash(stem(word), WORD)
+        term = _hash_of_word[word] = word_term_of(word)
     return term
+
+
+def word_term_of(word: str) -> int:
+    """Return the term of a word that need not be remembered."""
+    return _hash(stem(word), WORD)
+
+
+def bigram_term_of(pair: str) -> int:
+    """Return the term of two neighbouring characters that need not be remembered."""
+    return _hash(pair, BIGRAM)
 
 
 def _bigram_term(pair: str) -> int:
@@ -92,7 +102,12 @@ def _date_term(part: str) -> int:
 
 def date_terms(day: datetime) -> tuple[int, int, int]:
     """Return the year, month and day of a time (UTC) as terms, so that "in May 2023" can match by date."""
-    return _date_term(f"y{day.year}"), _date_term(f"m{day.month}"), _date_term(f"d{day.day}")
+    return _day_terms(day.year, day.month, day.day)
+
+
+@lru_cache(maxsize=1 << 12)
+def _day_terms(year: int, month: int, day: int) -> tuple[int, int, int]:
+    return _date_term(f"y{year}"), _date_term(f"m{month}"), _date_term(f"d{day}")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -239,18 +254,78 @@ class TermColumns:
     """Shape (nnz,): how often each stands in its memory, 65,535 at most."""
 
 
+# Fewer characters in all are cut one text after the other; so is a text of more than the second number, for which the
+# tables of the kernels would have to grow (`benches/ingest_stages.py`).
+_FEW: Final = 4_000
+_LONG: Final = 1 << 16
+_MANY: Final = 1 << 18
+
+
 def memory_terms(memories: Sequence[Memory]) -> TermColumns:
     """Analyse memories: the terms of each text, of the date it happened on and of who said it."""
+    from jiyi.kernels.csr import count_sorted_rows
+
+    sizes = [len(memory.text) for memory in memories]
+    if sum(sizes) < _FEW:
+        return TermColumns(*count_sorted_rows(*_one_by_one(memories)))
+    parts: list[TermColumns] = []
+    start, size = 0, 0
+    for i, length in enumerate([*sizes, _MANY]):
+        if (size + length > _MANY and i > start) or i == len(sizes):
+            parts.append(TermColumns(*count_sorted_rows(*_at_once(memories[start:i]))))
+            start, size = i, 0
+        size += length if length <= _LONG else 0
+    return parts[0] if len(parts) == 1 else _one_behind_the_other(parts)
+
+
+def _one_by_one(memories: Sequence[Memory]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     flat: list[int] = []
     indptr = np.zeros(len(memories) + 1, dtype=np.int64)
     for i, memory in enumerate(memories):
         folded = simplified(fold(memory.text))
         flat.extend(_text_terms(memory.text, folded))
-        flat.extend(date_terms(memory.timestamp))
-        flat.extend(map(_date_term, named_dates(folded).parts))
-        if memory.speaker:
-            flat.extend(speaker_terms(memory.speaker))
+        flat.extend(_other_terms(memory, folded))
         indptr[i + 1] = len(flat)
-    from jiyi.kernels.csr import count_sorted_rows
+    return indptr, np.array(flat, dtype=np.uint64)
 
-    return TermColumns(*count_sorted_rows(indptr, np.array(flat, dtype=np.uint64)))
+
+def _at_once(memories: Sequence[Memory]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    from jiyi.term_batches import term_cutter
+
+    rests: list[str] = []
+    more: list[Sequence[int]] = []
+    for memory in memories:
+        text = memory.text
+        folded = simplified(fold(text))
+        others = _other_terms(memory, folded)
+        if len(text) > _LONG:
+            rests.append("")
+            others.extend(_text_terms(text, folded))
+        else:
+            found = compounds(text, folded)
+            rests.append(found.rest)
+            if found.more:
+                others.extend(_compound_terms(found))
+        more.append(others)
+    return term_cutter().terms(rests, more)
+
+
+def _other_terms(memory: Memory, folded: str) -> list[int]:
+    """Terms of when a memory happened, of the dates that it names and of who said it."""
+    terms = [*date_terms(memory.timestamp)]
+    dates = named_dates(folded)
+    if dates.parts:
+        terms.extend(map(_date_term, dates.parts))
+    if memory.speaker:
+        terms.extend(speaker_terms(memory.speaker))
+    return terms
+
+
+def _one_behind_the_other(parts: Sequence[TermColumns]) -> TermColumns:
+    ends = np.cumsum([part.indptr[-1] for part in parts])
+    pointers = [part.indptr[1:] + end - part.indptr[-1] for part, end in zip(parts, ends.tolist(), strict=True)]
+    return TermColumns(
+        np.concatenate((np.zeros(1, np.int64), *pointers)),
+        np.concatenate([part.terms for part in parts]),
+        np.concatenate([part.freqs for part in parts]),
+    )

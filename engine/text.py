@@ -43,6 +43,7 @@ _SEGMENT: Final = re.compile(rf"[{_UNSPACED}]+|{_WORD}|[{_EMOJI}]")
 # The same for text that is all ASCII, at a fifth of the time.
 _ASCII_SEGMENT: Final = re.compile(r"[a-z0-9]+(?:'(?:s|t|d|m|ll|re|ve)(?![a-z0-9]))?")
 _UNSPACED_START: Final = re.compile(rf"[{_UNSPACED}]")
+_CLASSES: Final = (("run", rf"[{_UNSPACED}]"), ("letter", _LETTER), ("alone", rf"[{_EMOJI}]"))
 
 
 def fold(text: str) -> str:
@@ -74,6 +75,15 @@ def is_run(segment: str) -> bool:
 def is_unspaced(character: str) -> bool:
     """Whether a character belongs to a script that is written without spaces."""
     return _UNSPACED_START.match(character) is not None
+
+
+def classes_of(characters: str) -> list[str]:
+    """Return what each character is to the tokenizer: "run", "letter", "alone" (an emoji), or "" for what separates."""
+    classes = [""] * len(characters)
+    for name, pattern in _CLASSES:
+        for match in re.finditer(pattern, characters):
+            classes[match.start()] = classes[match.start()] or name
+    return classes
 
 
 def tokenize(text: str) -> list[str]:

@@ -68,7 +68,8 @@ def to_seconds(value: datetime) -> float:
 
 def to_microseconds(value: datetime) -> int:
     """Return an aware datetime as whole microseconds since the epoch: exact, as the ledger keeps it."""
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    since = value - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.kernels.lookup import numbers_of
+
 
 class Vocabulary:
     """Terms (64-bit hashes) to ids. Sorted arrays for the settled ones, a dictionary for the new.
@@ -24,15 +26,10 @@ class Vocabulary:
 
     def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the id of each term, -1 for the unknown."""
-        known_terms, known_ids = self._sorted
-        places = np.searchsorted(known_terms, terms)
-        ids = np.full(len(terms), -1, dtype=np.int64)
-        inside = np.flatnonzero(places < len(known_terms))
-        hit = inside[known_terms[places[inside]] == terms[inside]]
-        ids[hit] = known_ids[places[hit]]
+        ids = numbers_of(*self._sorted, terms)
         if self._new:
-            for i in np.flatnonzero(ids < 0).tolist():
-                ids[i] = self._new.get(int(terms[i]), -1)
+            unknown, new = np.flatnonzero(ids < 0), self._new
+            ids[unknown] = [new.get(term, -1) for term in terms[unknown].tolist()]
         return ids
 
     def ids_for(self, terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import jiyi
-from jiyi.cli import demo, evaluate, ingest, models, records, search, upkeep
+from jiyi.cli import bench, demo, evaluate, ingest, models, records, reindex, search, upkeep
 from jiyi.cli.errors import CommandError, UsageError
 from jiyi.errors import JiyiError
 from jiyi.models.files import ModelFilesError
@@ -20,8 +20,9 @@ _DONE: Final = 0
 _FAILED: Final = 1
 _WRONG_USAGE: Final = 2
 _INTERRUPTED: Final = 130
+_LONGEST_WORD: Final = 70
 
-_GROUPS: Final = (demo, ingest, search, records, upkeep, evaluate, models)
+_GROUPS: Final = (demo, ingest, search, records, upkeep, reindex, evaluate, bench, models)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("JIYI_TRACEBACK"):
             raise
         fault = "a fault of jiyi, please report it; JIYI_TRACEBACK=1 shows where"
-        return _say(f"unexpected {type(error).__name__}: {error} ({fault})", _FAILED)
+        return _say(f"unexpected {type(error).__name__}: {error!s:.80} ({fault})", _FAILED)
     return code
 
 
@@ -85,12 +86,23 @@ def _run(argv: Sequence[str]) -> int:
     parser = build_parser()
     try:
         args = parser.parse_args(argv)
+    except UsageError as error:
+        raise UsageError(_shortened(str(error), argv)) from None
     except SystemExit as stop:  # --help and --version, after they have printed
         return int(stop.code or _DONE)
     if args.command is None:
         raise UsageError("no command was given; try `jiyi demo`, or see `jiyi --help`")
     code: int = args.run(args)
     return code
+
+
+def _shortened(message: str, argv: Sequence[str]) -> str:
+    """A message of argparse without what is long in the command line, which it quotes whole: it may be a memory."""
+    for word in {*argv, *(word.partition("=")[2] for word in argv)}:
+        if len(word) > _LONGEST_WORD:
+            for form in (word, repr(word)[1:-1], word.strip()):
+                message = message.replace(form, form[:_LONGEST_WORD] + "…")
+    return message
 
 
 def _say(message: str, code: int) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jiyi.cli.errors import CommandError, UsageError, arguments
 from jiyi.cli.options import (
@@ -20,13 +20,9 @@ from jiyi.cli.options import (
     open_store,
 )
 from jiyi.cli.output import memory_line, print_line
+from jiyi.files.sources import suffixes_of
 from jiyi.progress import Progress
-from jiyi.spaces import exact_namespace
 from jiyi.terminal import counted
-
-if TYPE_CHECKING:
-    from jiyi.engine import Engine
-    from jiyi.memory import Memory
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -48,15 +44,23 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
     export = commands.add_parser(
         "export",
-        help="write memories as JSON lines",
-        description="Write memories as JSON lines that `jiyi ingest` reads back to the same memories, namespace by "
-        "namespace, in the order they were stored. Vectors are not written: the embedder makes them again. "
+        help="write memories to a file",
+        description="Write memories, as JSON lines or a table (Parquet, Arrow), that `jiyi ingest` reads back to the "
+        "same memories, namespace by namespace, in the order they were stored. "
         "Memories that were merged (consolidate) are written as the one that stands for them.",
         allow_abbrev=False,
     )
     _add_choice(export)
     add_namespaces(export, "of which namespace (all)")
-    export.add_argument("--out", metavar="FILE", help="a new file to write to (standard output)")
+    export.add_argument(
+        "--out",
+        metavar="FILE",
+        help="a new file: .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .arrow (JSON lines on standard output)",
+    )
+    export.add_argument("--format", choices=("jsonl", "parquet", "arrow"), help="instead of what FILE's name says")
+    export.add_argument(
+        "--vectors", action="store_true", help="write vectors too (without them the embedder makes them again)"
+    )
     export.set_defaults(run=_export)
 
     delete = commands.add_parser(
@@ -103,30 +107,28 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
+    from jiyi.export import export_file, export_stream
+
     with arguments(), open_store(args) as engine, Progress("memories written") as progress:
-        namespace = namespaces_of(args)
-        memories = _in_turn(engine, namespace, _where(args))
+        chosen: dict[str, Any] = {"namespace": namespaces_of(args), "where": _where(args), "vectors": args.vectors}
         if args.out is None:
-            for memory in memories:
-                print(memory.to_json())
+            export_stream(engine, sys.stdout.buffer, format=args.format or "jsonl", **chosen)
             return 0
         path = Path(args.out)
         if path.exists():
             raise CommandError(f"{path} exists; name a new file")
-        total = engine.count(namespace=namespace, where=_where(args))
-        count = 0
-        with path.open("x", encoding="utf-8", newline="\n") as out:
-            for count, memory in enumerate(memories, start=1):
-                out.write(memory.to_json() + "\n")
-                progress.update(count, count / total)
+        total = engine.count(namespace=namespaces_of(args), where=_where(args))
+        if args.format is None and suffixes_of(path.name)[0] is None:
+            args.format = "jsonl"
+        count = export_file(
+            engine,
+            path,
+            format=args.format,
+            progress=lambda done: progress.update(done, done / max(total, done)),
+            **chosen,
+        )
     print(f"wrote {counted(count, 'memory', 'memories')} to {path}")
     return 0
-
-
-def _in_turn(engine: Engine, namespace: str | list[str] | None, where: dict[str, Any] | None) -> Iterator[Memory]:
-    """Memories of one namespace after the other, so that no more than one namespace is in memory."""
-    for name in engine.namespaces(namespace):
-        yield from engine.list(namespace=exact_namespace(name), where=where)
 
 
 def _delete(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jiyi
 from jiyi.cli.errors import CommandError, arguments
-from jiyi.cli.options import Commands, add_json, add_now, add_store, moment, open_store
+from jiyi.cli.options import Commands, add_json, add_now, add_store, moment, open_store, store_folder
 from jiyi.memory import KINDS
 from jiyi.progress import Progress
 from jiyi.terminal import counted
@@ -28,6 +28,12 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "verify",
         help="check every memory against its checksum",
         description="Check that every memory is as it was written. Exit code 1, and a line for each fault, if not.",
+        allow_abbrev=False,
+    )
+    verify.add_argument(
+        "--repair",
+        metavar="OUT",
+        help="save every memory that can be read into a new store, in the folder OUT; the damaged one stays as it is",
     )
     add_store(verify)
     verify.set_defaults(run=_verify)
@@ -58,15 +64,17 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     add_store(snapshot)
     snapshot.set_defaults(run=_snapshot)
 
-    reindex = commands.add_parser(
-        "reindex",
-        help="embed every memory anew",
-        description="Embed every memory with another embedder (or again with the same), then use that one. The store "
-        "can be read meanwhile. A run that was stopped goes on where it was.",
+    restore = commands.add_parser(
+        "restore",
+        help="make a store of a snapshot",
+        description="Make a store of a snapshot, which is checked and stays as it is. The store is there when it is "
+        "whole, all at once.",
+        allow_abbrev=False,
     )
-    reindex.add_argument("--embedder", metavar="NAME", help="its name or folder; by default the store's own")
-    add_store(reindex)
-    reindex.set_defaults(run=_reindex)
+    restore.add_argument("snapshot", metavar="SNAPSHOT", help="the folder that `jiyi snapshot` made")
+    add_store(restore)
+    restore.add_argument("--overwrite", action="store_true", help="replace the store that is there")
+    restore.set_defaults(run=_restore)
 
     warmup = commands.add_parser(
         "warmup",
@@ -105,6 +113,8 @@ def _largest(namespaces: dict[str, int], most: int = 5) -> str:
 
 
 def _verify(args: argparse.Namespace) -> int:
+    if args.repair is not None:
+        return _repair(args)
     with open_store(args) as engine:
         count = engine.count(namespace=None)
         damage = engine.verify()
@@ -112,8 +122,28 @@ def _verify(args: argparse.Namespace) -> int:
         print(line)
     if damage:
         faults = counted(len(damage), "fault", "faults")
-        raise CommandError(f"{faults} in {count:,} memories; bring the store back from a snapshot or an export")
+        raise CommandError(
+            f"{faults} in {count:,} memories; `jiyi verify --repair OUT` saves what can be read into a new store, and "
+            "`jiyi restore` brings a snapshot back"
+        )
     print(f"all {count:,} memories are as they were written")
+    return 0
+
+
+def _repair(args: argparse.Namespace) -> int:
+    with arguments(), Progress("memories saved") as progress:
+        saved = jiyi.salvage(
+            store_folder(args), args.repair, progress=lambda done, whole: progress.update(done, done / whole)
+        )
+    for lost in saved.lost:
+        print(f"lost: {lost}")
+    for note in saved.notes:
+        print(note)
+    if saved.merged:
+        print(f"saved {counted(saved.merged, 'memory', 'memories')} that had been merged into others")
+    if saved.without_vectors:
+        print(f"{counted(saved.without_vectors, 'memory has', 'memories have')} lost the vector; `jiyi reindex` helps")
+    print(f"saved {counted(saved.saved, 'memory', 'memories')} to {saved.folder}; {len(saved.lost):,} are lost")
     return 0
 
 
@@ -161,15 +191,10 @@ def _snapshot(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reindex(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
-    with open_store(args, embedder="default", write=True) as engine, Progress("memories embedded") as progress:
-        with arguments():
-            count = engine.reindex(
-                args.embedder, progress=lambda done, whole: progress.update(done, done / whole if whole else None)
-            )
-        model = engine.stats()["embedder"]
-    print(f"embedded {counted(count, 'memory', 'memories')} with {model} in {time.perf_counter() - started:.1f} s")
+def _restore(args: argparse.Namespace) -> int:
+    with arguments():
+        folder = jiyi.restore(args.snapshot, store_folder(args), overwrite=args.overwrite)
+    print(f"restored to {folder}")
     return 0
 
 

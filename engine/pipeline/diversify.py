@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from jiyi.candidates import Candidates, Query
 from jiyi.kernels.mmr import mmr_cosine, mmr_jaccard
 from jiyi.kernels.normalize import minmax
+from jiyi.kernels.order import moved_to_front
 
 
 def diversify(candidates: Candidates, query: Query) -> Candidates:
@@ -26,19 +25,14 @@ def diversify(candidates: Candidates, query: Query) -> Candidates:
     count = min(query.k, len(window))
     if config.diversity == "cosine":
         if view.vectors is None:
-            return candidates.with_degraded(
-                "diversify", "cosine needs vectors and the store has none; order is by relevance"
-            )
+            candidates.note("diversify", "cosine needs vectors and the store has none; order is by relevance")
+            return candidates
         chosen = mmr_cosine(relevance, np.ascontiguousarray(view.vectors[rows]), count, config.mmr_lambda)
     else:
         indptr, words = view.words_of(rows)
         chosen = mmr_jaccard(relevance, indptr, words, count, config.mmr_lambda)
-    picked = window[chosen.order]
-    is_picked = np.zeros(len(candidates), dtype=bool)
-    is_picked[picked] = True
-    rest = candidates.order[~is_picked[candidates.order]]
-    penalty, mmr = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
-    blocker = np.full(len(candidates), -1, dtype=np.int64)
-    penalty[picked], mmr[picked] = chosen.penalty, chosen.score
-    blocker[picked] = np.where(chosen.blocker >= 0, window[chosen.blocker], -1)
-    return replace(candidates, order=np.concatenate((picked, rest)), penalty=penalty, blocker=blocker, mmr=mmr)
+    candidates.order = moved_to_front(candidates.order, chosen.order)
+    candidates.chosen = candidates.order[:count]
+    candidates.mmr, candidates.penalty = chosen.score, chosen.penalty
+    candidates.blocker = np.where(chosen.blocker >= 0, window[chosen.blocker], -1)
+    return candidates

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from jiyi.candidates import Candidates, Query, best_first
+from jiyi.candidates import Candidates, Query
 
 
 def follow(candidates: Candidates, query: Query) -> Candidates:
@@ -28,7 +26,6 @@ def follow(candidates: Candidates, query: Query) -> Candidates:
     led_by[reached] = by[best][first]
     lent = query.config.fact_share * np.minimum(own[led_by[reached]], 1.0)
     led[reached] = own[reached] + (1.0 - own[reached]) * lent
-    relevance = np.fmax(own, led)
-    return replace(
-        candidates, relevance=relevance, led=led, led_by=led_by, score=relevance, order=best_first(relevance)
-    )
+    candidates.relevance = candidates.score = np.fmax(own, led)
+    candidates.led, candidates.led_by = led, led_by
+    return candidates

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from jiyi.candidates import Candidates, Floats, Query, Signal, best_first
+from jiyi.candidates import Candidates, Floats, Query, Signal
 from jiyi.config import BONUSES, Normalization
 from jiyi.kernels.fusion import minmax_weighted_sum, rrf_scores, weighted_sum
 from jiyi.kernels.lending import lent_by_previous
@@ -19,51 +18,53 @@ _FULL_LENGTH = 8
 
 
 def fuse(candidates: Candidates, query: Query) -> Candidates:
-    """Normalise every signal over the pool and fuse them.
+    """Normalise every signal over the pool and fuse them into `relevance`.
 
     A signal that has something on no candidate gets weight 0, and the others share the whole.
     "weighted": the mean of the normalised scores by weight. "rrf": reciprocal ranks, divided by what a candidate that
     is first everywhere would get, so that recency blends in alike.
     """
-    config = query.config
+    config, view = query.config, query.view
     own = [signal for signal in candidates.signals if signal.name not in BONUSES]
     wanted = [getattr(config, f"{signal.name}_weight") if signal.scored.any() else 0.0 for signal in own]
     total = sum(wanted)
-    weights = [weight / total if total else 0.0 for weight in wanted]
-    shares = np.array(weights)
+    for signal, weight in zip(own, wanted, strict=True):
+        signal.weight = weight / total if total else 0.0
+    shares = np.array([signal.weight for signal in own])
     if config.fusion == "weighted" and config.normalization == "minmax" and total and _dense_on_all(own):
-        stacked, relevance = minmax_weighted_sum(np.stack([signal.raw for signal in own]), shares)
-        scales = list(stacked)
+        scales, relevance = minmax_weighted_sum(np.array([signal.raw for signal in own]), shares)
+        for signal, scale in zip(own, scales, strict=True):
+            signal.normalized = scale
     else:
-        scales = [normalized(signal, config.normalization) for signal in own]
+        for signal in own:
+            signal.normalized = normalized(signal, config.normalization)
         if not total:
             relevance = np.zeros(len(candidates))
         elif config.fusion == "rrf":
             places = np.stack([signal.ranks() for signal in own])
             relevance = rrf_scores(places, k=config.rrf_k, weights=shares) * (config.rrf_k + 1)
         else:
-            relevance = weighted_sum(np.stack(scales), shares)
-    view = query.view
+            relevance = weighted_sum(np.stack([signal.normalized for signal in own]), shares)
     lent = lent_by_previous(
         candidates.rows, relevance, view.previous, view.lengths, config.neighbor_share, _FULL_LENGTH
     )
     relevance = np.fmax(relevance, lent)
-    for signal in candidates.signals:
-        if signal.name in BONUSES and total:
-            # Who said it, and when, comes last, so that one speaker's question still lends to the other's answer; and
-            # in proportion, so that it lifts nothing that has nothing else to say.
-            gain = signal.raw * relevance
-            setting = getattr(config, f"{signal.name}_bonus")
-            bonus = setting / (1 + setting)
-            relevance, lent = relevance * (1 - bonus) + gain * bonus, lent * (1 - bonus)
-            own, scales, weights = [*own, signal], [*scales, gain], [*(w * (1 - bonus) for w in weights), bonus]
-    signals = tuple(
-        Signal(signal.name, signal.raw, signal.scored, scale, weight, signal.plan)
-        for signal, scale, weight in zip(own, scales, weights, strict=True)
-    )
-    return replace(
-        candidates, signals=signals, relevance=relevance, lent=lent, score=relevance, order=best_first(relevance)
-    )
+    bonuses = [signal for signal in candidates.signals if signal.name in BONUSES] if total else []
+    for signal in bonuses:
+        # Who said it, and when, comes last, so that one speaker's question still lends to the other's answer; and in
+        # proportion, so that it lifts nothing that has nothing else to say.
+        signal.normalized = signal.raw * relevance
+        setting = getattr(config, f"{signal.name}_bonus")
+        bonus = setting / (1 + setting)
+        relevance, lent = relevance * (1 - bonus) + signal.normalized * bonus, lent * (1 - bonus)
+        for other in own:
+            other.weight *= 1 - bonus
+        signal.weight = bonus
+        own.append(signal)
+    candidates.signals = tuple(own)
+    candidates.relevance = candidates.score = relevance
+    candidates.lent = lent
+    return candidates
 
 
 def _dense_on_all(signals: Sequence[Signal]) -> bool:

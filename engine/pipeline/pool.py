@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.candidates import Candidates, Floats, Query, Signal
+from jiyi.candidates import Candidates, Query, Signal
 from jiyi.config import IndexConfig
 from jiyi.fact_graph import Facts
 from jiyi.kernels.bm25 import bm25_rows
 from jiyi.kernels.late_interaction import max_sim
+from jiyi.kernels.pool import pool_rows
 from jiyi.kernels.topk import dense_rows
 from jiyi.models.protocols import TokenTable
 from jiyi.recall.dense import begin_dense
@@ -28,11 +29,9 @@ def recall(
     With a graph of facts, those that the query leads to join them.
     """
     dense, dense_plan, keyword, keyword_plan = legs(query, indexes, config)
-    rows = union(dense, keyword)
-    if query.config.neighbor_share > 0:
-        # Of each leg's better half: what a candidate further down lends would not reach the answer.
-        half = query.pool_size // 2
-        rows = union(rows, _following(query, union(dense[:half], keyword[:half])))
+    # Of each leg's better half: what a candidate further down lends would not reach the answer.
+    half = query.pool_size // 2 if query.config.neighbor_share > 0 else 0
+    rows = pool_rows(dense, keyword, half, query.view.next, query.eligible)
     leads = None if facts is None else follow_facts(query, facts)
     if leads is not None:
         rows = union(rows, leads.rows)
@@ -73,20 +72,12 @@ def signals_of(
 
 
 def union(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of either, ascending, each once."""
+    """Labels of either, ascending, each once."""
     rows = np.sort(np.concatenate((a, b)))
     first = np.ones(len(rows), dtype=bool)
     first[1:] = rows[1:] != rows[:-1]
     union: NDArray[np.int64] = rows[first]
     return union
-
-
-def _following(query: Query, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows that come next in their sessions: what was said before them may lend them its relevance."""
-    following = query.view.next[rows]
-    following = following[(following >= 0) & (following < query.view.n)]
-    eligible: NDArray[np.int64] = following[query.eligible[following] == 1]
-    return eligible
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -95,16 +86,14 @@ _DAY_S = 86_400.0
 _FAR = 2.0**-7
 
 
-def _signal(name: str, raw: Floats, scored: NDArray[np.bool_], plan: str = "") -> Signal:
-    raw = raw * scored
-    return Signal(name, raw, scored, np.zeros(len(raw)), 0.0, plan)
-
-
 def _dense_signal(query: Query, rows: NDArray[np.int64], plan: str) -> Signal | None:
     if query.vector is None or query.view.vectors is None or query.config.dense_weight == 0:
         return None
     raw = dense_rows(query.view.vectors, rows, query.vector).astype(np.float64)
-    return _signal("dense", raw, query.view.has_vector[rows] == 1, plan)
+    if query.view.all_have_vectors:
+        return Signal("dense", raw, np.ones(len(rows), dtype=np.bool_), plan)
+    scored = query.view.has_vector[rows] == 1
+    return Signal("dense", raw * scored, scored, plan)
 
 
 def _keyword_signal(query: Query, rows: NDArray[np.int64], plan: str) -> Signal | None:
@@ -112,7 +101,7 @@ def _keyword_signal(query: Query, rows: NDArray[np.int64], plan: str) -> Signal 
         return None
     raw = keyword_scores(query, rows)
     # A candidate without any of the words has the score 0 and is in no ranking by it.
-    return _signal("keyword", raw, raw > 0, plan)
+    return Signal("keyword", raw, raw > 0, plan)
 
 
 def _speaker_signal(query: Query, rows: NDArray[np.int64]) -> Signal | None:
@@ -133,7 +122,7 @@ def _speaker_signal(query: Query, rows: NDArray[np.int64]) -> Signal | None:
         b=0.0,
     )
     said = named > 0
-    return _signal("speaker", said.astype(np.float64), said)
+    return Signal("speaker", said.astype(np.float64), said)
 
 
 def _date_signal(query: Query, rows: NDArray[np.int64]) -> Signal | None:
@@ -146,7 +135,7 @@ def _date_signal(query: Query, rows: NDArray[np.int64]) -> Signal | None:
         off_s = np.maximum(np.maximum(start_s - times_s, times_s - end_s), 0.0)
         near = np.maximum(near, np.exp2(-off_s / max(end_s - start_s, _DAY_S)))
     near[near < _FAR] = 0.0
-    return _signal("date", near, near > 0)
+    return Signal("date", near, near > 0)
 
 
 def _late_signal(query: Query, rows: NDArray[np.int64], table: TokenTable | None) -> Signal | None:
@@ -155,4 +144,4 @@ def _late_signal(query: Query, rows: NDArray[np.int64], table: TokenTable | None
     view, tokens = query.view, query.tokens
     vectors = table.table[tokens].astype(np.float32) * table.inverse_norms[tokens, None]
     raw = max_sim(vectors, query.token_weights, table.table, table.inverse_norms, view.token_indptr, view.tokens, rows)
-    return _signal("late", raw, raw > 0)
+    return Signal("late", raw, raw > 0)

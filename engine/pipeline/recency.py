@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.candidates import Candidates, Floats, Query, best_first
-from jiyi.config import Curve, SearchConfig
-from jiyi.kernels.decay import exponential, linear, logarithmic
+from jiyi.candidates import Candidates, Floats, Query
+from jiyi.config import Aging, Curve, SearchConfig
+from jiyi.kernels.decay import CURVES, aged
+from jiyi.kernels.order import best_first
 from jiyi.memory import KINDS
 from jiyi.usage import Usage
 
@@ -26,17 +26,12 @@ def recency(candidates: Candidates, query: Query) -> Candidates:
     age_s, factor = recency_of(query.now_s, view.timestamps_s[rows], view.kinds[rows], usage, config)
     weight = config.recency_weight
     score = candidates.relevance * (1 - weight) + factor * weight
-    outcome = outcomes(score, view.kinds[rows], usage, config.outcome_weight)
-    score = score + outcome
-    return replace(
-        candidates,
-        recency=factor,
-        age_s=age_s,
-        used=usage,
-        outcome=outcome,
-        score=score,
-        order=best_first(score),
-    )
+    if usage is not None:
+        candidates.outcome = outcomes(score, view.kinds[rows], usage, config.outcome_weight)
+        score = score + candidates.outcome
+    candidates.recency, candidates.age_s, candidates.used = factor, age_s, usage
+    candidates.score, candidates.order = score, best_first(score)
+    return candidates
 
 
 def recency_of(
@@ -51,15 +46,37 @@ def recency_of(
     age_s = np.maximum(now_s - happened_s, 0.0)
     # A half-life that is longer by a factor is an age that is shorter by it.
     counted_s = age_s if longer is None else age_s / longer
-    factor = decay(counted_s, config.recency_curve, config.half_life_s)
-    factor[_ageless(tuple(config.ageless_kinds))[kinds]] = 1.0
-    for kind, aging in config.aging.items():
-        of_kind = kinds == KINDS.index(kind)
-        if of_kind.any():
-            half_life_s = config.half_life_s if aging.half_life_s is None else aging.half_life_s
-            own = decay(counted_s[of_kind], aging.curve or config.recency_curve, half_life_s)
-            factor[of_kind] = np.maximum(own, aging.floor)
-    return age_s, factor
+    rules = _rules(
+        config.recency_curve, config.half_life_s, tuple(config.ageless_kinds), tuple(sorted(config.aging.items()))
+    )
+    return age_s, aged(counted_s, kinds, *rules)
+
+
+@lru_cache(maxsize=64)
+def _rules(
+    curve: Curve, half_life_s: float, ageless: tuple[str, ...], aging: tuple[tuple[str, Aging], ...]
+) -> tuple[NDArray[np.uint8], Floats, Floats]:
+    """By kind's number: its curve, the curve's length in seconds, and what it never falls below."""
+    own = dict(aging)
+    curves, lengths_s, floors = np.zeros(len(KINDS), np.uint8), np.ones(len(KINDS)), np.zeros(len(KINDS))
+    for number, kind in enumerate(KINDS):
+        rule = own.get(kind)
+        if rule is None and kind in ageless:
+            continue
+        chosen = curve if rule is None else rule.curve or curve
+        half_s = half_life_s if rule is None or rule.half_life_s is None else rule.half_life_s
+        floors[number] = 0.0 if rule is None else rule.floor
+        if not math.isinf(half_s):
+            curves[number] = CURVES[chosen]
+            lengths_s[number] = _length_s(chosen, half_s)
+    return curves, lengths_s, floors
+
+
+def _length_s(curve: Curve, half_life_s: float) -> float:
+    """What a curve is ½ at the half-life with."""
+    if curve == "linear":
+        return 2 * half_life_s
+    return half_life_s / _LOGARITHMIC_HALF if curve == "logarithmic" else half_life_s
 
 
 def outcomes(score: Floats, kinds: NDArray[np.uint8], used: Usage | None, weight: float) -> Floats:
@@ -73,20 +90,3 @@ def outcomes(score: Floats, kinds: NDArray[np.uint8], used: Usage | None, weight
     room = np.where(balance > 0, 1.0 - score, score)
     change[tried] = (weight * balance * np.maximum(room, 0.0))[tried]
     return change
-
-
-@lru_cache(maxsize=64)
-def _ageless(kinds: tuple[str, ...]) -> NDArray[np.bool_]:
-    """By kind's number, whether it does not age."""
-    return np.array([kind in kinds for kind in KINDS])
-
-
-def decay(age_s: Floats, curve: Curve, half_life_s: float) -> Floats:
-    """Return the recency of ages in seconds by one of the three curves, each ½ at the half-life."""
-    if math.isinf(half_life_s):
-        return np.ones(len(age_s))
-    if curve == "linear":
-        return linear(age_s, 2 * half_life_s)
-    if curve == "logarithmic":
-        return logarithmic(age_s, half_life_s / _LOGARITHMIC_HALF)
-    return exponential(age_s, half_life_s)

@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jiyi.candidates import Candidates, Floats, Ints, Query, Reranking, Signal, best_first, ranks
+from jiyi.candidates import Candidates, Floats, Ints, Query, Reranking, Signal, ranks
 from jiyi.kernels.fusion import rrf_scores, weighted_sum
 from jiyi.kernels.normalize import minmax
+from jiyi.kernels.order import best_first
 from jiyi.models.protocols import BudgetedCrossEncoder, CrossEncoder
 from jiyi.recall.keyword import keyword_scores
 
@@ -65,30 +66,28 @@ def rerank(candidates: Candidates, query: Query, scorers: Sequence[str | CrossEn
             texts = texts_of(top) if texts is None else texts
             readable = _readable(scorer, query.text, texts)
             if readable is None:
-                candidates = candidates.with_degraded("rerank", f"{name} cannot read the language of this query")
+                candidates.note("rerank", f"{name} cannot read the language of this query")
                 continue
             if len(readable) == 0:
-                candidates = candidates.with_degraded("rerank", f"{name} cannot read any of {len(top)} candidates")
+                candidates.note("rerank", f"{name} cannot read any of {len(top)} candidates")
                 continue
             answer = yield Request(scorer, query.text, [texts[i] for i in readable])
             if isinstance(answer, Exception):
                 raise answer
             raw = _checked(answer, len(readable))
         except Exception as error:  # a model of the user's: whatever it raises, the query is answered
-            candidates = candidates.with_degraded("rerank", f"{name} failed: {type(error).__name__}: {error}"[:300])
+            candidates.note("rerank", f"{name} failed: {type(error).__name__}: {error!s:.80}")
             continue
         if len(readable) < len(top):
             foreign = len(top) - len(readable)
-            candidates = candidates.with_degraded(
+            candidates.note(
                 "rerank",
                 f"{name} cannot read {foreign} of {len(top)} candidates; they count by their first-stage score",
             )
         reached = ~np.isnan(raw)
         if not reached.all():
             left = int(np.count_nonzero(~reached))
-            candidates = candidates.with_degraded(
-                "rerank", f"{name} left {left} of {len(top)} candidates: budget spent"
-            )
+            candidates.note("rerank", f"{name} left {left} of {len(top)} candidates: budget spent")
         if reached.any():
             signal = _over_pool(_distinct(name, signals), candidates, top[readable[reached]], raw[reached])
             unread = top[np.setdiff1d(np.arange(len(top)), readable)]
@@ -199,7 +198,7 @@ def _over_pool(name: str, candidates: Candidates, positions: Ints, raw: Floats) 
     """Spread the scores of some candidates over the pool."""
     over, scored, scale = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool), np.zeros(len(candidates))
     over[positions], scored[positions], scale[positions] = raw, True, minmax(np.ascontiguousarray(raw))
-    return Signal(name, over, scored, scale, 1.0)
+    return Signal(name, over, scored, normalized=scale, weight=1.0)
 
 
 def _keeping_first(signal: Signal, candidates: Candidates, top: Ints, unread: Ints) -> Signal:
@@ -246,12 +245,9 @@ def _fused(
     shares = np.zeros((1 + len(signals), len(candidates)))
     shares[0] = candidates.score * scale
     shares[:, positions] = rows * weights[:, np.newaxis]
-    return replace(
-        candidates,
-        reranked=tuple(
-            replace(signal, weight=weight) for signal, weight in zip(signals, weights[1:].tolist(), strict=True)
-        ),
-        reranking=Reranking(candidates.score, scored, shares, scale),
-        score=score,
-        order=order,
-    )
+    for signal, weight in zip(signals, weights[1:].tolist(), strict=True):
+        signal.weight = weight
+    candidates.reranked = signals
+    candidates.reranking = Reranking(candidates.score, scored, shares, scale)
+    candidates.score, candidates.order = score, order
+    return candidates

@@ -17,9 +17,9 @@ from jiyi.recall.graph import Graph
 from jiyi.recall.helpers import cores, helpers
 
 # Below, the float32 rows are in the processor's cache and a second array does not pay. Beside float32 alone, 256
-# dimensions, best of a run of benches/test_dense_scan.py: 0.08 ms against 0.04 at 1,000 rows, 0.21 against 0.28 at
-# 10,000, 3.9 against 9.7 at 100,000.
-_QUANTIZED_ROWS: Final = 10_000
+# dimensions (benches/test_dense_scan.py, medians of one run): 0.07 ms against 0.06 at 1,000 rows, 0.12 against 0.14 at
+# 4,000, 4.2 against 10.2 at 100,000.
+_QUANTIZED_ROWS: Final = 4_000
 # Fewer rows than this are scanned in about the time that handing them to another thread takes.
 _PART_ROWS: Final = 25_000
 # The keyword leg runs while helpers scan, and takes as long as scanning a fifth of the rows (100,000 rows, two cores).

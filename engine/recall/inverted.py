@@ -125,13 +125,13 @@ class InvertedIndex:
         return 0 if self._folder is not None else self.documents * 400
 
 
-def inverted_settings(store_id: str, namespace: str) -> dict[str, Any]:
-    """Return what must agree for a saved index to be of use."""
+def inverted_settings(store_id: str, namespace: str, analyzer: str | None = ANALYZER_VERSION) -> dict[str, Any]:
+    """Return what must agree for a saved index to be of use. analyzer: the version that cut the terms."""
     return {
         "format": 1,
         "store": store_id,
         "namespace": namespace,
-        "analyzer": ANALYZER_VERSION,
+        "analyzer": analyzer,
         "tantivy": version("tantivy"),
     }
 

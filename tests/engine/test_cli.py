@@ -1,5 +1,6 @@
 """Every command through `main`, with good, bad and hostile input."""
 
+import gzip
 import io
 import json
 import sqlite3
@@ -31,9 +32,12 @@ MEMORIES = [
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command; give its exit code, standard output and standard error."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in a folder of its own; give its exit code, standard output and standard error."""
     monkeypatch.delenv("JIYI_STORE", raising=False)
+    working = tmp_path / "working"  # where reject files appear
+    working.mkdir()
+    monkeypatch.chdir(working)
 
     def call(*argv: object, stdin: bytes | None = None) -> tuple[int, str, str]:
         if stdin is not None:
@@ -181,10 +185,10 @@ class TestIngest:
     def test_from_a_file_and_again(self, run: Run, tmp_path: Path) -> None:
         path, store = tmp_path / "m.jsonl", tmp_path / "store"
         path.write_bytes(lines(MEMORIES))
-        for _ in range(2):  # ids make it idempotent
+        for said in ("stored 4 memories in ", "stored 0 memories, 4 unchanged in "):
             code, out, err = run("ingest", path, "--store", store, "--embedder", "none")
             assert (code, err) == (0, "")
-            assert out.startswith("stored 4 memories in ")
+            assert out.startswith(said)
             assert stored(store) == ["hike", "ts", "py", "tea"]
 
     def test_as_json(self, run: Run, tmp_path: Path) -> None:
@@ -253,16 +257,27 @@ class TestIngest:
             (b'{"text": "a", "vector": []}', "not empty"),
         ],
     )
-    def test_a_bad_line_stops_it(self, failing: Failing, tmp_path: Path, bad: bytes, reason: str) -> None:
+    def test_a_bad_line(
+        self, failing: Failing, run: Run, tmp_path: Path, folder: Path, bad: bytes, reason: str
+    ) -> None:
         content = b'{"id": "one", "text": "a"}\n\n' + bad + b'\n{"id": "four", "text": "d"}\n'
-        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=content)
+        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", "--strict", stdin=content)
         assert "standard input, line 3: " in said
         assert reason in said
         assert "the memory before it is stored" in said
         assert stored(tmp_path) == ["one"]
+        code, out, err = self.ingest(run, content, folder, "--rejects", tmp_path / "rejects")
+        assert code == 0
+        assert out.startswith(f"stored 2 memories, 1 rejected ({tmp_path / 'rejects'}) in ")
+        assert "1 row is wrong, the first: standard input, line 3: " in err
+        assert stored(folder) == ["one", "four"]
+        reject = json.loads((tmp_path / "rejects").read_text(encoding="utf-8"))
+        assert (reject["source"], reject["line"]) == ("standard input", 3)
+        assert reason in reject["reason"]
+        assert len(reject["content"]) <= 80
 
     def test_a_bad_first_line(self, failing: Failing, tmp_path: Path) -> None:
-        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=b"{}\n")
+        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", "--strict", stdin=b"{}\n")
         assert "line 1" in said
         assert "nothing was stored" in said
 
@@ -275,7 +290,7 @@ class TestIngest:
 
     def test_a_vector_of_another_length(self, failing: Failing, tmp_path: Path) -> None:
         content = lines([{"id": "a", "text": "a", "vector": [1, 0]}, {"text": "b", "vector": [1, 0, 0]}])
-        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=content)
+        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", "--strict", stdin=content)
         assert "line 2" in said
         assert "3 dimensions" in said
         assert "have 2" in said
@@ -288,7 +303,7 @@ class TestIngest:
 
     def test_a_bad_line_in_a_later_batch(self, failing: Failing, tmp_path: Path) -> None:
         content = lines([{"id": f"m{i}", "text": "x"} for i in range(1_200)]) + b"oops\n"
-        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=content)
+        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", "--strict", stdin=content)
         assert "line 1201" in said
         assert "the 1,200 memories before it are stored" in said
         assert len(stored(tmp_path)) == 1_200
@@ -306,6 +321,75 @@ class TestIngest:
         assert "line 1: is over 1 MiB long" in failing(
             1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=content
         )
+
+    def test_several_files_and_a_pattern(self, run: Run, tmp_path: Path) -> None:
+        for name in ("b.jsonl", "a.jsonl", "c.jsonl"):
+            (tmp_path / name).write_bytes(lines([{"id": name, "text": name}]))
+        argv = (
+            "ingest",
+            tmp_path / "c.jsonl",
+            f"{tmp_path}/*.jsonl",
+            "--store",
+            tmp_path / "store",
+            "--embedder",
+            "none",
+        )
+        code, out, err = run(*argv)
+        assert (code, out[:18]) == (0, "stored 3 memories ")
+        assert err.endswith("c.jsonl was named twice; it is read once\n")
+        assert stored(tmp_path / "store") == ["c.jsonl", "a.jsonl", "b.jsonl"]
+
+    def test_rejects_by_default(self, run: Run, tmp_path: Path) -> None:
+        path = tmp_path / "day.jsonl"
+        path.write_bytes(lines(MEMORIES) + b"oops\n")
+        code, out, err = run("ingest", path, "--store", tmp_path / "store", "--embedder", "none", "--json")
+        record = json.loads(out)
+        assert (code, record["stored"], record["rejected"], record["state"]) == (0, 4, 1, "done")
+        assert record["rejects_file"] == "day.rejects.jsonl"
+        assert json.loads(Path("day.rejects.jsonl").read_text(encoding="utf-8"))["line"] == 5
+        assert "1 row is wrong, the first: " in err
+
+    def test_nothing_but_rejects_is_a_failure(self, failing: Failing, tmp_path: Path) -> None:
+        said = failing(1, "ingest", "-", "--store", tmp_path, "--embedder", "none", stdin=b"GIF89a\n\x01\x02\n")
+        assert "no row could be taken, 2 were wrong (listed in stdin.rejects.jsonl)" in said
+
+    def test_max_rejects(self, run: Run, failing: Failing, tmp_path: Path) -> None:
+        content = b"oops\n" * 3 + lines(MEMORIES)
+        code, _, err = self.ingest(run, content, tmp_path, "--max-rejects", "2")
+        assert code == 1
+        assert err.startswith("jiyi: stopped after 3 rejects; the first: standard input, line 1: ")
+        assert self.ingest(run, content, tmp_path, "--max-rejects", "3")[0] == 0
+        assert "at least 0" in failing(2, "ingest", "-", "--store", tmp_path, "--max-rejects", "-1", stdin=b"")
+
+    def test_dry_run(self, run: Run, tmp_path: Path, store: Path) -> None:
+        nowhere = tmp_path / "nowhere"
+        assert self.ingest(run, lines(MEMORIES), nowhere, "--dry-run")[1].startswith("would store 4 memories in ")
+        assert not nowhere.exists()
+        out = self.ingest(run, lines([*MEMORIES, {"text": "new"}]), store, "--dry-run")[1]
+        assert out.startswith("would store 1 memory, 4 unchanged in ")
+        assert len(stored(store)) == 4
+
+    def test_progress_as_json(self, run: Run, tmp_path: Path) -> None:
+        code, _, err = self.ingest(run, lines(MEMORIES), tmp_path, "--progress", "json")
+        told = [json.loads(line) for line in err.splitlines()]
+        assert code == 0
+        assert (told[-1]["event"], told[-1]["state"], told[-1]["stored"]) == ("progress", "done", 4)
+
+    def test_a_damaged_file_among_others(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(MEMORIES))[:-20])
+        (tmp_path / "b.jsonl").write_bytes(lines([{"id": "b", "text": "b"}]))
+        code, out, err = run("ingest", tmp_path, "--store", tmp_path / "store", "--embedder", "none")
+        assert code == 1
+        assert out.startswith("stored ")
+        assert "a.jsonl.gz: is cut off" in err
+        assert err.endswith("; the rest is stored\n")
+        assert "b" in stored(tmp_path / "store")
+
+    def test_a_format_that_is_not_the_files(self, failing: Failing, tmp_path: Path) -> None:
+        pytest.importorskip("pyarrow", reason="reading Parquet needs the extra `files`")
+        (tmp_path / "m.jsonl").write_bytes(lines(MEMORIES))
+        argv = ("ingest", tmp_path / "m.jsonl", "--store", tmp_path / "store", "--format", "parquet", "--json")
+        assert main([str(each) for each in argv]) == 1
 
     @pytest.mark.parametrize("name", ["missing.jsonl", "."])
     def test_a_file_that_cannot_be_read_makes_no_store(self, failing: Failing, tmp_path: Path, name: str) -> None:
@@ -481,6 +565,18 @@ class TestRecords:
         assert path.read_text(encoding="utf-8") == run(*ana)[1]
         assert "exists; name a new file" in failing(1, "export", "--store", store, "--out", path)
         failing(1, "export", "--store", store, "--out", tmp_path / "no" / "where")
+
+    def test_export_by_the_name_of_the_file(self, run: Run, failing: Failing, store: Path, tmp_path: Path) -> None:
+        path = tmp_path / "out.jsonl.gz"
+        assert run("export", "--store", store, "--out", path)[1] == f"wrote 4 memories to {path}\n"
+        assert gzip.decompress(path.read_bytes()).decode() == run("export", "--store", store)[1]
+        assert "compresses itself" in failing(2, "export", "--store", store, "--out", tmp_path / "o.parquet.gz")
+        pytest.importorskip("pyarrow", reason="writing Parquet needs the extra `files`")
+        table = tmp_path / "out.parquet"
+        assert run("export", "ts", "hike", "--store", store, "--out", table, "--vectors")[0] == 0
+        copy = tmp_path / "copy"
+        assert run("ingest", table, "--store", copy, "--embedder", "none")[0] == 0
+        assert stored(copy) == ["hike", "ts"]
 
     def test_delete_by_id(self, run: Run, store: Path) -> None:
         assert run("delete", "ts", "nope", "--store", store, "--namespace", "ana") == (0, "deleted 1 memory\n", "")

@@ -130,9 +130,16 @@ def test_control_c_says_what_is_stored(tmp_path: Path, ingest: tuple[subprocess.
     assert process.wait(60) == 130
     os.set_blocking(terminal, True)
     said = os.read(terminal, 65536).decode()
-    found = re.search(r"jiyi: interrupted; the first ([\d,]+) memories of standard input are stored", said)
+    found = re.search(r"jiyi: interrupted; ([\d,]+) memories of this run are stored", said)
     assert found is not None
     assert len(stored_ids(tmp_path)) == int(found[1].replace(",", ""))
+
+
+def test_sigterm_ends_it_like_control_c(tmp_path: Path, ingest: tuple[subprocess.Popen[bytes], int]) -> None:
+    process, terminal = ingest
+    feed(process, terminal, at_least=1_000)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 130
 
 
 def test_no_progress_in_a_pipe(tmp_path: Path) -> None:
@@ -148,7 +155,7 @@ def test_a_closed_input(tmp_path: Path) -> None:
     command = f'{sys.executable} -m jiyi ingest - --store "{tmp_path}" --embedder none <&-'
     done = subprocess.run(command, shell=True, capture_output=True)
     assert done.returncode == 1
-    assert done.stderr == b"jiyi: standard input is closed; name a file\n"
+    assert done.stderr == b"jiyi: standard input: it is closed; name a file\n"
 
 
 def test_a_closed_output(store: Path) -> None:

@@ -135,15 +135,18 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 @pytest.mark.parametrize("damage", ["tokens = X'FFFFFFFF'", "session = X'C0ED34'", "terms = X'00'", "vector = X'0000'"])
-def test_damaged_columns_end_in_an_error_that_names_verify(tmp_path: Path, damage: str) -> None:
+def test_damaged_columns_are_left_out_and_told(tmp_path: Path, damage: str) -> None:
     with jiyi.open(tmp_path / "store") as engine:
         engine.add_many(["Redis cluster", "green tea"])
     with sqlite3.connect(tmp_path / "store" / "ledger.sqlite") as ledger:
         ledger.execute(f"UPDATE columns SET {damage} WHERE key = (SELECT min(key) FROM columns)")
     ledger.close()
     with jiyi.open(tmp_path / "store") as engine:
-        with pytest.raises(jiyi.StoreError, match="verify"):
-            engine.search("redis")
+        hits = engine.search("redis")
+        assert [memory.text for memory in hits.memories] == ["green tea"]
+        assert [told.stage for told in hits.degraded] == ["recall"]
+        assert "1 memory is damaged and left out of 'default' (label 1)" in hits.degraded[0].reason
+        assert "verify --repair" in hits.degraded[0].reason
         assert any("columns" in line for line in engine.verify())
 
 

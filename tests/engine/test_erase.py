@@ -18,8 +18,9 @@ import pytest
 import jiyi
 from jiyi import IndexConfig, Memory
 from jiyi.analysis import analyse
+from jiyi.connections import Connections
 from jiyi.erase import NOTE
-from jiyi.ledger import FILE_NAME, Ledger
+from jiyi.ledger import FILE_NAME
 from jiyi.recall.graph import Graph
 from jiyi.recall.inverted import InvertedIndex
 from tests.engine.conftest import Child
@@ -35,14 +36,14 @@ SECRETS = (ENGLISH, CHINESE)
 @pytest.fixture(autouse=True)
 def _no_secure_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some builds of SQLite overwrite what is deleted by themselves; most do not, and nothing may depend on it."""
-    connect = Ledger._connect
+    connect = Connections._open
 
-    def plain(self: Ledger) -> sqlite3.Connection:
+    def plain(self: Connections) -> sqlite3.Connection:
         connection = connect(self)
         connection.execute("PRAGMA secure_delete = OFF")
         return connection
 
-    monkeypatch.setattr(Ledger, "_connect", plain)
+    monkeypatch.setattr(Connections, "_open", plain)
 
 
 def parts(text: str | bytes) -> list[bytes]:
@@ -128,7 +129,7 @@ def test_no_file_holds_a_byte_of_what_was_erased(folder: Path, count: int, confi
 
 @pytest.mark.parametrize("config", [IndexConfig(), TINY], ids=["without-indexes", "with-indexes"])
 def test_earlier_versions_go_too(folder: Path, config: IndexConfig) -> None:
-    earlier = [f"{word} version of the rendezvous" for word in ("first", "second", "third")] + [
+    earlier = [f"{word} edition of the rendezvous" for word in ("first", "second", "third")] + [
         "碰头地点的旧版本在灯塔"
     ]
     with opened(folder, config) as engine:
@@ -245,12 +246,12 @@ def test_what_a_stopped_reindex_staged_goes(folder: Path) -> None:
         engine.add(CHINESE, id="b")
         fill(engine, 400)
         with pytest.raises(KeyboardInterrupt):
-            engine.reindex(Failing(dim=16, name="other"))
+            engine.reindex(Failing(dim=16, name="other"), batch_size=256)
         assert holding(folder, row.vector or b"")
         engine.update("a", text="said anew")  # what was staged is of the version before
         assert engine.erase(["a", "b"]) == 2
         assert holding(folder, row.vector or b"") == []
-        assert engine.reindex(other) == 400
+        assert engine.reindex(other).memories == 400
 
 
 def test_a_memory_that_is_erased_during_a_reindex_is_not_staged_again(folder: Path) -> None:
@@ -271,7 +272,7 @@ def test_a_memory_that_is_erased_during_a_reindex_is_not_staged_again(folder: Pa
             stopped.set()
             assert holding(folder, vector) == []
 
-        assert engine.reindex(slow, progress=stop) == 20
+        assert engine.reindex(slow, progress=stop).memories == 20
         assert stopped.is_set()
         engine.flush()
         assert holding(folder, ENGLISH, vector) == []
@@ -508,18 +509,19 @@ def test_readers_that_come_and_go_are_not_in_the_way(folder: Path) -> None:
 _CRASH = """
 import os, signal
 import jiyi
+from jiyi.connections import Connections
 from jiyi.ledger import Ledger
 from jiyi.recall.keeper import IndexKeeper
 from jiyi import IndexConfig, Memory
 from tests.engine.embedders import HashEmbedder
 
 folder, point, english, chinese = sys.argv[1:5]
-connect = Ledger._connect
+connect = Connections._open
 def plain(self):
     connection = connect(self)
     connection.execute("PRAGMA secure_delete = OFF")
     return connection
-Ledger._connect = plain
+Connections._open = plain
 engine = jiyi.open(folder, embedder=HashEmbedder(), index_config=IndexConfig(dense_rows=8, keyword_rows=8))
 engine.add_many([Memory(text=f"walk {i} 散步", id=f"w{i}") for i in range(60)])
 engine.add(english, id="a", metadata={"note": chinese})
@@ -546,7 +548,7 @@ class Dying:
 
 if point == "before indexes":
     IndexKeeper.erase = die
-engine._store.ledger._writer = Dying(engine._store.ledger._writer)
+engine._store.ledger._connections.writer = Dying(engine._store.ledger._writer)
 engine.erase(["a"]) if point != "namespace" else None
 if point == "namespace":
     Ledger.scrub = die
@@ -591,7 +593,7 @@ def test_a_failing_disk_leaves_the_rest_to_the_next_call(folder: Path, monkeypat
                 return writer.execute(statement, *arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine._store.ledger, "_writer", Full())
+            patch.setattr(engine._store.ledger._connections, "writer", Full())
             with pytest.raises(jiyi.StoreError, match="disk is full"):
                 engine.erase("a")
             assert engine._store.ledger.manifest()[NOTE] == "[1]"

@@ -20,6 +20,7 @@ import jiyi
 from jiyi.analysis import analyse
 from jiyi.ledger import FILE_NAME, LABEL_MASK, Ledger
 from jiyi.memory import Memory
+from jiyi.schema import FORMAT_VERSION
 from tests.engine.conftest import Child
 
 VECTORS = np.random.default_rng(0).normal(size=(10, 4))
@@ -341,6 +342,7 @@ def _set(folder: Path, key: str, value: object) -> None:
     connection.execute("INSERT OR REPLACE INTO manifest VALUES (?, ?)", (key, value))
     connection.commit()
     connection.close()
+    (folder / "ledger.sums").unlink(missing_ok=True)  # on purpose
 
 
 @pytest.mark.parametrize("version", ["0", "99", "2.0"])
@@ -349,11 +351,12 @@ def test_another_format_is_refused_and_left_alone(folder: Path, version: str) ->
     _set(folder, "format", version)
     before = (folder / FILE_NAME).read_bytes()
     for read_only in (False, True):
-        with pytest.raises(jiyi.StoreVersionError, match=f"format {version}.*reads format 2") as caught:
+        told = f"format {version}.*reads format {FORMAT_VERSION}"
+        with pytest.raises(jiyi.StoreVersionError, match=told) as caught:
             jiyi.open(folder, embedder=None, read_only=read_only)
-        assert (caught.value.found, caught.value.supported) == (version, "2")
+        assert (caught.value.found, caught.value.supported) == (version, FORMAT_VERSION)
     assert (folder / FILE_NAME).read_bytes() == before
-    _set(folder, "format", "2")
+    _set(folder, "format", FORMAT_VERSION)
     jiyi.open(folder, embedder=None).close()
 
 

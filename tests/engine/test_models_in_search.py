@@ -927,6 +927,7 @@ def test_a_store_from_before_the_table_was_named_has_no_late_signal(made: Path) 
     with sqlite3.connect(made / "ledger.sqlite") as ledger:
         ledger.execute("DELETE FROM manifest WHERE key = 'table'")
     ledger.close()
+    (made / "ledger.sums").unlink()
     for embedder in ("tiny", "default"):
         with jiyi.open(made, embedder=embedder) as engine:
             assert signals(engine) == ["dense", "keyword"]
@@ -939,6 +940,7 @@ def test_a_store_beside_another_table_has_no_late_signal(made: Path) -> None:
     with sqlite3.connect(made / "ledger.sqlite") as ledger:
         ledger.execute("UPDATE manifest SET value = 'another-table' WHERE key = 'table'")
     ledger.close()
+    (made / "ledger.sums").unlink()
     with jiyi.open(made) as engine:
         assert signals(engine) == ["dense", "keyword"]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import jiyi
 import jiyi.kernels.decay
 import jiyi.kernels.fusion
-from jiyi.pipeline.recency import decay
+from jiyi.pipeline.recency import recency_of
 from tests.engine.conftest import Child
 
 EVERY_PLAN = pytest.mark.parametrize(
@@ -281,7 +281,8 @@ def test_f29_the_future_is_age_0(engine: jiyi.Engine) -> None:
         assert all(0 <= hit.factors["recency"] <= 1 for hit in tiny)
         ages = np.array([(now - moment.replace(tzinfo=UTC)).total_seconds() for moment in created.values()])
         for curve in ("exponential", "linear", "logarithmic"):
-            factors = decay(ages, curve, 1.0)  # type: ignore[arg-type]
+            config = jiyi.SearchConfig(recency_curve=curve, half_life_s=1.0)  # type: ignore[arg-type]
+            _, factors = recency_of(0.0, -ages, np.zeros(len(ages), np.uint8), None, config)
             assert ((factors >= 0) & (factors <= 1)).all()
         assert jiyi.kernels.decay.exponential(ages, 30 * 86400.0).tolist() == pytest.approx(
             list(wanted.values()), abs=1e-8

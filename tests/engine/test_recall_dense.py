@@ -474,9 +474,16 @@ def test_a_graph_that_cannot_be_saved_costs_no_answer(folder: Path) -> None:
         (folder / "indexes").write_text("a file where the folder should be")
         _fill(engine, vectors)
         engine.search("load")
-        engine.flush()
+        with pytest.raises(jiyi.StoreError) as caught:
+            engine.flush()
+        assert isinstance(caught.value.os_error, OSError)
         assert _finds(engine, vectors) == 1
         assert engine.stats()["index_error"]
+        (folder / "indexes").unlink()
+        engine.flush()
+        assert _finds(engine, vectors) == 1
+        assert engine.stats()["index_error"] is None
+        assert [path.name.split("-")[0] for path in _generations(folder)] == ["graph"]
 
 
 def test_removed_namespaces_take_their_graphs_along(saved: tuple[Path, NDArray[np.float32]]) -> None:

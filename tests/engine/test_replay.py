@@ -222,6 +222,7 @@ def test_a_store_that_cannot_be_read(folder: Path) -> None:
     with sqlite3.connect(folder / "ledger.sqlite") as connection:
         connection.execute("DROP TABLE memories")
     connection.close()
+    (folder / "ledger.sums").unlink()
     with jiyi.open(folder, embedder=HashTable(), read_only=True) as engine, pytest.raises(jiyi.StoreError):
         engine.replay(record)
 

@@ -203,6 +203,7 @@ def test_a_store_of_the_first_format_is_upgraded_when_it_is_opened_for_writing(f
     connection.execute("UPDATE manifest SET value = '1' WHERE key = 'format'")
     connection.commit()
     connection.close()
+    (folder / "ledger.sums").unlink()
     with pytest.raises(jiyi.StoreVersionError, match="Open it once for writing"):
         jiyi.open(folder, embedder=None, read_only=True)
     with jiyi.open(folder, embedder=None) as engine:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from datetime import UTC, datetime
 from hashlib import blake2b
 
@@ -11,12 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jiyi import term_batches, terms
+from jiyi.kernels.csr import count_sorted_rows
 from jiyi.memory import Memory
+from jiyi.models.simplified import simplified
 from jiyi.terms import (
     BIGRAM,
     DATE,
     SPEAKER,
     WORD,
+    TermColumns,
     content_words,
     date_terms,
     is_sort,
@@ -158,3 +164,80 @@ def test_any_text_can_be_analysed() -> None:
     for text in ("\ud800", "a\x00b", "'s 's", "’", "\u0301"):
         assert query_terms(text).terms.dtype == np.uint64
         text_terms(text)
+
+
+HOSTILE = st.text(
+    alphabet="abAB1920 's.t'-_/@:,月日京都猫ｱサン\u0301\u1000กຂខ😀☀ßﬁ臺灣后‘’\t\n𠮷मि한",
+    max_size=60,
+) | st.sampled_from(
+    [
+        "type script and Node.js v3.11 on 2023-05-08 at 9:30am",
+        "any ai rport day time",
+        "back up the work place, play ground",
+        "snake_case getUser src/io.py a@b.c C++ #tag 1,000,000",
+        "二〇二三年五月八日 去年3月",
+        "don't we'll l'eau rock'n'roll",
+        "\ufdfa" * 30,
+        "sound" + " track" * 3,
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Memory,
+            text=HOSTILE,
+            timestamp=st.datetimes(),
+            speaker=st.none() | st.sampled_from(["Ana", "李 雷", "!"]),
+        ),
+        max_size=12,
+    )
+)
+def test_many_texts_at_once_have_the_terms_of_each(memories: list[Memory]) -> None:
+    one_by_one = TermColumns(*count_sorted_rows(*terms._one_by_one(memories)))
+    at_once = TermColumns(*count_sorted_rows(*terms._at_once(memories)))
+    for one, other in zip(astuple(one_by_one), astuple(at_once), strict=True):
+        assert np.array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+def test_large_batches_are_cut_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the cat sat", "x" * 900, "猫" * 700, "", "work place", "long " * 2_000, "京都に行く", "last"]
+    memories = [Memory(text=text, timestamp="2026-03-02") for text in texts]
+    expected = [TermColumns(*count_sorted_rows(*terms._one_by_one([memory]))) for memory in memories]
+    for few, long, many in ((0, 500, 1_000), (0, 5, 10), (10**9, 5, 10), (0, 10**9, 10**9)):
+        monkeypatch.setattr(terms, "_FEW", few)
+        monkeypatch.setattr(terms, "_LONG", long)
+        monkeypatch.setattr(terms, "_MANY", many)
+        columns = memory_terms(memories)
+        bounds = columns.indptr.tolist()
+        assert len(bounds) == len(memories) + 1
+        for i, one in enumerate(expected):
+            assert columns.terms[bounds[i] : bounds[i + 1]].tolist() == one.terms.tolist()
+            assert columns.freqs[bounds[i] : bounds[i + 1]].tolist() == one.freqs.tolist()
+    assert memory_terms([]).indptr.tolist() == [0]
+
+
+def test_what_is_known_of_words_is_forgotten_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    cutter = term_batches.TermCutter()
+    monkeypatch.setattr(term_batches, "_MOST_WORDS", 50)
+    monkeypatch.setattr(term_batches, "_MOST_PAIRS", 50)
+    for start in range(0, 300, 60):
+        texts = [f"w{i} {chr(0x4E00 + i)}{chr(0x4E01 + i)}" for i in range(start, start + 60)]
+        indptr, found = cutter.terms(list(map(simplified, texts)), [()] * len(texts))
+        for i, text in enumerate(texts):
+            assert sorted(found[indptr[i] : indptr[i + 1]].tolist()) == sorted(text_terms(text))
+        assert cutter._words.size <= 200
+
+
+def test_threads_share_what_is_known() -> None:
+    memories = [Memory(text=f"thread {i % 97} 京都{chr(0x4E00 + i % 89)} work place {i}") for i in range(400)]
+    expected = TermColumns(*count_sorted_rows(*terms._one_by_one(memories)))
+
+    def same(_: int) -> bool:
+        found = TermColumns(*count_sorted_rows(*terms._at_once(memories)))
+        return np.array_equal(found.terms, expected.terms) and np.array_equal(found.freqs, expected.freqs)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(same, range(12)))
