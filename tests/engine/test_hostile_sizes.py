@@ -42,12 +42,9 @@ TEN_MB = {
 
 def ten_megabytes(form: str) -> str:
     pattern = TEN_MB[form]
-    count = 10 * MB // len(pattern.format(10_000).encode())
-    return (
-        "".join(pattern.format(i % 20_000) for i in range(count))
-        if "{" in pattern and "}" in pattern
-        else pattern * count
-    )
+    if "{}" not in pattern:
+        return pattern * (10 * MB // len(pattern.encode()))
+    return "".join(pattern.format(i % 20_000) for i in range(10 * MB // len(pattern.format(10_000))))
 
 
 @pytest.mark.slow
@@ -64,12 +61,12 @@ def test_a_text_of_ten_megabytes_is_stored_and_found_in_bounded_memory(form: str
             hits = engine.search(text[:2_000] or "x", now=NOW)
             assert set(hits.ids) <= {"0", "1"}
             engine.search(text, now=NOW)
-            assert len(repr(hits)) < 200
+            assert len(repr(hits)) < 1_000
             hits.explain()
             assert len(engine.build_context([text], now=NOW).text) < 100_000
             return str((peak_bytes() - before) // MB)
 
-    assert int(in_child(trial, seconds=600)) < 2_500
+    assert int(in_child(trial, seconds=600)) < 1_000
 
 
 def test_a_text_of_a_megabyte_and_a_query_of_a_hundred_thousand_tokens(engine: jiyi.Engine) -> None:
