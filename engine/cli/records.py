@@ -20,8 +20,8 @@ from jiyi.cli.options import (
     open_store,
 )
 from jiyi.cli.output import memory_line, print_line
-from jiyi.files.sources import suffixes_of
 from jiyi.progress import Progress
+from jiyi.quoted import quoted
 from jiyi.terminal import counted
 
 
@@ -111,6 +111,11 @@ def _export(args: argparse.Namespace) -> int:
 
     with arguments(), open_store(args) as engine, Progress("memories written") as progress:
         chosen: dict[str, Any] = {"namespace": namespaces_of(args), "where": _where(args), "vectors": args.vectors}
+        if args.ids and args.where is None:
+            held = {memory.id for memory in engine.list(namespace=namespaces_of(args), where=_where(args))}
+            missing = [memory_id for memory_id in args.ids if memory_id not in held]
+            if missing:
+                raise CommandError(f"there is no memory {quoted(missing[0])}; nothing was written")
         if args.out is None:
             export_stream(engine, sys.stdout.buffer, format=args.format or "jsonl", **chosen)
             return 0
@@ -118,7 +123,7 @@ def _export(args: argparse.Namespace) -> int:
         if path.exists():
             raise CommandError(f"{path} exists; name a new file")
         total = engine.count(namespace=namespaces_of(args), where=_where(args))
-        if args.format is None and suffixes_of(path.name)[0] is None:
+        if args.format is None and not path.suffix:
             args.format = "jsonl"
         count = export_file(
             engine,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import jiyi
+from jiyi.cli import main
 from jiyi.errors import StoreError
 from jiyi.export import export_file
 from jiyi.ingest import ingest_files
@@ -156,3 +157,18 @@ def test_one_moment_while_writing_goes_on(tmp_path: Path, folder: Path) -> None:
         assert export_file(engine, tmp_path / "m.jsonl", progress=write) == 4_000
         assert added
         assert export_file(engine, tmp_path / "n.jsonl") == 3_999 + len(added)
+
+
+def test_an_id_of_nothing_and_a_name_of_no_format_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, out = str(tmp_path / "store"), tmp_path / "x.csv"
+    with jiyi.open(store, embedder=None) as engine:
+        engine.add("茶", id="编0😀")
+    assert main(["export", "--store", store, "编0😀", "编nope"]) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "jiyi: there is no memory '编nope'; nothing was written\n")
+    assert main(["export", "--store", store, "--out", str(out)]) == 2
+    assert "says no format; end it in .jsonl, .parquet or .arrow" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["export", "--store", store, "编0😀", "--out", str(tmp_path / "plain")]) == 0
