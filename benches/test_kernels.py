@@ -354,33 +354,6 @@ def case_bm25_scores(n: int) -> Case:
     )
 
 
-def case_bm25_top_k(n: int) -> Case:
-    """The same and the fifty best, without touching rows that share no token."""
-    t = texts(n)
-    postings = bm25.build_postings(t.indptr, t.ids, t.freqs, n, VOCABULARY)
-    query = np.array([3, 40, 300, 2_500, 29_000], np.uint32)
-    weights = bm25.idf(bm25.document_frequencies(query, postings, n, t.indptr, t.ids, n, t.all), n)
-    average, columns, room = float(t.lengths.mean()), (t.indptr, t.ids, t.freqs, t.lengths), np.zeros(n)
-    how = {"k1": 1.2, "b": 0.75}
-
-    def baseline() -> np.ndarray:
-        scores = bm25.bm25_scores(query, weights, postings, n, *columns, n, t.all, average, **how)
-        best = np.argpartition(-scores, 50)[:50]
-        best = best[np.lexsort((best, -scores[best]))]
-        return best[scores[best] > 0]
-
-    def agree(got: np.ndarray, expected: np.ndarray) -> bool:
-        scores = bm25.bm25_scores(query, weights, postings, n, *columns, n, t.all, average, **how)
-        return np.array_equal(scores[got], scores[expected])  # of equal ones at the end, NumPy keeps any
-
-    return Case(
-        lambda: bm25.bm25_top_k(query, weights, postings, n, *columns, n, t.all, average, 50, **how, room=room),
-        baseline,
-        "all scores, NumPy argpartition",
-        agree,
-    )
-
-
 def python_bm25(t: Texts, n: int, query: list[int], average: float) -> Callable[[], list[float]]:
     bounds = t.indptr.tolist()
     freqs, lengths = t.freqs.tolist(), t.lengths.tolist()
@@ -594,7 +567,6 @@ PAIRS = [
         (case, n)
         for case in (
             case_bm25_scores,
-            case_bm25_top_k,
             case_bm25_scan,
             case_top_k,
             case_dense_top_k,

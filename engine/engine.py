@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from jiyi.analysis import as_vector
 from jiyi.around import checked_neighbors, turns_around_memories
+from jiyi.asynchronous import Asynchronous
 from jiyi.budget import TokenCounter
 from jiyi.config import SearchConfig, preset_named
 from jiyi.consolidate import Consolidated
@@ -30,7 +30,7 @@ from jiyi.errors import NotFoundError
 from jiyi.facts import FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
 from jiyi.filters import Condition, Where, compile_where, parse_where
 from jiyi.hits import Hits
-from jiyi.memory import FIELDS, KINDS, Memory, as_memory, checked_name, composed_text
+from jiyi.memory import FIELDS, KINDS, Memory, MemoryLike, as_memory, checked_name, composed_text
 from jiyi.models.protocols import CrossEncoder, Embedder
 from jiyi.query import build_query
 from jiyi.query_record import QueryRecord
@@ -55,7 +55,6 @@ from jiyi.timestamps import TimeLike, to_datetime, to_microseconds, to_seconds, 
 from jiyi.topic import Related
 from jiyi.turns import turn_of
 
-MemoryLike = Memory | str | Mapping[str, Any]
 Vector = Sequence[float] | NDArray[Any]
 NamespaceLike = str | Sequence[str]
 
@@ -68,7 +67,7 @@ _MOST_HITS: Final = 2**40  # as many as a store can hold
 _CONTEXT_SETTINGS: Final = frozenset(setting.name for setting in fields(ContextConfig))
 
 
-class Engine:
+class Engine(Asynchronous):
     """A memory for agents. Made by `jiyi.open`; a context manager; safe to share between threads.
 
     Every call works in one namespace, "default" unless said; namespaces are walls.
@@ -1179,28 +1178,6 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<jiyi.Engine on {self._store.folder or 'memory'}>"
-
-    # ------------------------------------------------------------------------------------------------ asyncio
-
-    async def aadd(self, memory: MemoryLike, **fields: Any) -> str:
-        """`add`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add, memory, **fields)
-
-    async def aadd_many(self, memories: Iterable[MemoryLike], **settings: Any) -> _List[str]:
-        """`add_many`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add_many, memories, **settings)
-
-    async def aadd_messages(self, messages: Iterable[Any], **settings: Any) -> _List[str]:
-        """`add_messages`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add_messages, messages, **settings)
-
-    async def asearch(self, query: str, **settings: Any) -> Hits:
-        """`search`, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, query, **settings)
-
-    async def abuild_context(self, messages: Sequence[Any], **settings: Any) -> Context:
-        """`build_context`, without blocking the event loop."""
-        return await asyncio.to_thread(self.build_context, messages, **settings)
 
 
 def _in_namespace(namespace: str, where: Where | None) -> Condition:

@@ -35,7 +35,7 @@ from jiyi.files.streams import opened
 from jiyi.jsonl import BadLineError, Line, read_lines
 from jiyi.memory import Memory, checked_name
 from jiyi.models.protocols import TokenTable
-from jiyi.store import Analysed
+from jiyi.store import Analysed, store_of
 
 #: How many rejects a report keeps; all of them are in the reject file.
 _KEPT_REJECTS: Final = 100
@@ -221,8 +221,11 @@ class IngestJob:
         restart: bool = False,
         progress: Callable[[IngestStatus], None] | None = None,
     ) -> None:
+        store = store_of(engine)
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
+        if not isinstance(paths, Sequence):
+            raise TypeError(f"paths must be a file's name or a list of them, got {type(paths).__name__}")
         if format is not None and format not in FORMATS:
             raise ValueError(f"format is {format!r:.80}; it must be one of {', '.join(FORMATS)}")
         if namespace is not None:
@@ -232,9 +235,9 @@ class IngestJob:
         if max_rejects is not None and max_rejects < 0:
             raise ValueError(f"max_rejects is {max_rejects}; it must be at least 0")
         if not dry_run:
-            engine._store.check_writable("ingest")
+            store.check_writable("ingest")
         self._engine = engine
-        self._store = engine._store
+        self._store = store
         self._namespace = namespace
         self._format = format
         self._max_rejects = max_rejects
@@ -380,9 +383,11 @@ class IngestJob:
         status = known(self._store, batch.memories, batch.vectors, batch.dated)
         places = {(memory.namespace, memory.id): i for i, memory in enumerate(batch.memories)}
         last = sorted(i for i in places.values() if status[i] is not Known.SAME)
-        prepared.unchanged = sum(status[i] is Known.SAME for i in places.values())
-        # Of two rows with one id the later one stays.
-        prepared.replaced = sum(status[i] is Known.OTHER for i in last) + len(batch.memories) - len(places)
+        # Of two rows with one id the later one stays, and says what becomes of both.
+        earlier = (places[memory.namespace, memory.id] for memory in batch.memories)
+        prepared.unchanged = sum(status[i] is Known.SAME for i in earlier)
+        outdone = len(batch.memories) - prepared.unchanged - len(last)
+        prepared.replaced = sum(status[i] is Known.OTHER for i in last) + outdone
         prepared.memories = [batch.memories[i] for i in last]
         prepared.vectors = [batch.vectors[i] for i in last]
         if not self._dry_run:

@@ -414,9 +414,11 @@ FIELDS: Final = tuple(f.name for f in fields(Memory))
 _FIELD_NAMES: Final = frozenset(FIELDS)
 
 
-def as_memory(
-    item: Memory | str | Mapping[str, Any], *, namespace: str | None = None, kind: str | None = None
-) -> Memory:
+#: What `add` takes: a memory, its text, or its fields.
+MemoryLike = Memory | str | Mapping[str, Any]
+
+
+def as_memory(item: MemoryLike, *, namespace: str | None = None, kind: str | None = None) -> Memory:
     """Return a Memory for anything that `add_many` takes: a Memory, its text, or its fields as a mapping."""
     if isinstance(item, Memory):
         return item

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jiyi.contributions import LED, LENT, OUTCOME, RECENCY, RERANK
-from jiyi.errors import JiyiError
 from jiyi.explain import clipped
+from jiyi.pictures import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from jiyi.hits import Hits
 
-FORMATS: Final = (".png", ".svg", ".pdf")
 _LABEL_WIDTH: Final = 36
 _ROW_INCHES: Final = 0.42
 # Okabe & Ito's palette, which people who see red and green alike can tell apart.
@@ -35,13 +33,6 @@ _COLORS: Final = {
 _OTHER_COLORS: Final = ("#332288", "#AA4499", "#999933", "#882255")
 _NAMES: Final = {LENT: "turn before", LED: "fact before"}
 _GREY: Final = "#888888"
-
-
-class PlotError(JiyiError, ImportError):
-    """A picture was asked for, and Matplotlib is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("a picture needs Matplotlib; install it with: pip install 'jiyi[plot]'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +67,12 @@ def bars_of(hits: Hits, max_hits: int) -> Bars:
 
 def plot(hits: Hits, path: str | os.PathLike[str], *, max_hits: int = 40) -> Path:
     """Draw hits into a file; see `Hits.plot`."""
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"{str(target)[:200]!r} must end in {', '.join(FORMATS)}, which says what kind of picture it is"
-        )
     if isinstance(max_hits, bool) or not isinstance(max_hits, int):
         raise TypeError(f"max_hits must be a whole number, got {type(max_hits).__name__}")
     # An image of more rows than that has more pixels than Matplotlib can draw.
     if not 1 <= max_hits <= 500:
         raise ValueError(f"max_hits is {max_hits}; it must be from 1 to 500")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError
+    target = check_picture(path)
     figure = _drawn(bars_of(hits, max_hits), clipped(hits.text, 80), len(hits))
     figure.savefig(target, format=target.suffix[1:].lower(), dpi=120, bbox_inches="tight")
     return target

@@ -43,7 +43,7 @@ from jiyi.reindex_events import (
     State,
     Switched,
 )
-from jiyi.store import EXTERNAL, Store, known_embedder
+from jiyi.store import EXTERNAL, Store, known_embedder, store_of
 from jiyi.terms import ANALYZER_VERSION
 from jiyi.timestamps import to_seconds, utc_now
 
@@ -135,7 +135,7 @@ class ReindexJob:
             ModelError: there is no embedder, or it cannot be used.
             TypeError, ValueError: an argument is not as it must be.
         """
-        self._store: Store = engine._store
+        self._store = store_of(engine)
         self._config = engine.config
         self._store.check_writable("reindex")
         if tokenizer is not None and tokenizer not in TOKENIZERS:
@@ -490,7 +490,7 @@ def rollback(
     with only_one(store):
         found = kept_generation(store)
         if found is None:
-            raise StoreError("there is no kept generation to go back to; reindex with keep=True keeps the one before")
+            raise StoreError("there is no kept generation to go back to: reindex with keep=True (`--keep`) first")
         model, table = _model_of(store, found, embedder)
         left = store.embedder, store.table, store.vectors_model
         builder = Builder(store, found, model, table, store.check_usable)

@@ -7,12 +7,12 @@ whole store (compacting, embedding anew, snapshots, verifying, closing) is not h
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from jiyi.memory import KINDS, Memory, as_memory, checked_name
+from jiyi.asynchronous import Asynchronous
+from jiyi.memory import KINDS, Memory, MemoryLike, as_memory, checked_name
 from jiyi.query_record import QueryRecord
 from jiyi.spaces import exact_namespace
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jiyi.consolidate import Consolidated
     from jiyi.context import Context, ContextConfig
     from jiyi.distill import Distilled, Extractor
-    from jiyi.engine import Engine, MemoryLike, Vector
+    from jiyi.engine import Engine, Vector
     from jiyi.facts import Neighbor
     from jiyi.filters import Where
     from jiyi.hits import Hits
@@ -38,7 +38,7 @@ _List = list
 _NOT_HERE: Final = ("namespace", "namespaces", "among")
 
 
-class ScopedEngine:
+class ScopedEngine(Asynchronous):
     """One namespace of an engine. Made by `Engine.scoped`; as safe to share between threads as the engine.
 
     Every call is the engine's of the same name, without `namespace`; see there. It holds for as long as the engine is
@@ -341,26 +341,6 @@ class ScopedEngine:
         return {"namespace": self._namespace, "memories": sum(by_kind.values()), "kinds": by_kind}
 
     # ------------------------------------------------------------------------------------------------- asyncio
-
-    async def aadd(self, memory: MemoryLike, **fields: Any) -> str:
-        """`add`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add, memory, **fields)
-
-    async def aadd_many(self, memories: Iterable[MemoryLike], **settings: Any) -> _List[str]:
-        """`add_many`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add_many, memories, **settings)
-
-    async def aadd_messages(self, messages: Iterable[Any], **settings: Any) -> _List[str]:
-        """`add_messages`, without blocking the event loop."""
-        return await asyncio.to_thread(self.add_messages, messages, **settings)
-
-    async def asearch(self, query: str, **settings: Any) -> Hits:
-        """`search`, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, query, **settings)
-
-    async def abuild_context(self, messages: Sequence[Any], **settings: Any) -> Context:
-        """`build_context`, without blocking the event loop."""
-        return await asyncio.to_thread(self.build_context, messages, **settings)
 
     async def adistill(
         self,

@@ -86,7 +86,7 @@ def restore(snapshot: str | os.PathLike[str], store: str | os.PathLike[str], *, 
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / FILE_NAME).exists())):
             raise ValueError(f"{folder} holds something that is no store; it is not overwritten. Name another folder")
     else:
-        refuse_filled(folder, "name a new folder for the store, or say that it is to be overwritten")
+        refuse_filled(folder, "name a new folder for the store, or give overwrite=True (`--overwrite`)")
     doing = f"restoring {source} to {folder}"
     with beside(folder, doing) as partial:
         _copy(source / FILE_NAME, partial / FILE_NAME, doing)

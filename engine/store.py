@@ -1064,6 +1064,18 @@ def _names_given_to(model: str) -> Iterator[str]:
                     yield record.name
 
 
+def store_of(engine: object) -> Store:
+    """Return the store of an engine.
+
+    Raises:
+        TypeError: it is no engine.
+    """
+    store = getattr(engine, "_store", None)
+    if not isinstance(store, Store):
+        raise TypeError(f"engine must be a jiyi.Engine, as jiyi.open returns it, got {type(engine).__name__}")
+    return store
+
+
 def _by_namespace(keys: Sequence[int]) -> dict[int, NDArray[np.int64]]:
     grouped: dict[int, list[int]] = {}
     for key in keys:

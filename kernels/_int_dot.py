@@ -1,7 +1,7 @@
 """The dot product of int8 codes with int16 values as whole numbers, sixteen products an instruction.
 
 Numba turns the plain loop into one with half the width; written as vectors, LLVM finds the multiply-and-add of pairs
-that processors have (pmaddwd, smlal). On 10,000 rows of 256: 104 µs, 182 for the plain loop, 209 for float32.
+that processors have (pmaddwd, smlal).
 """
 
 from __future__ import annotations

@@ -84,15 +84,15 @@ def bm25_exact(folder: Path, asked: dict[str, Any]) -> Work:
     indptr, ids, freqs, lengths = data["indptr"], data["ids"], data["freqs"], data["lengths"]
     n, queries, live = len(lengths), data["queries"], np.ones(len(lengths), np.uint8)
     postings = bm25.build_postings(indptr, ids, freqs, n, int(ids.max()) + 1)
-    average, room = float(lengths.mean()), np.zeros(n)
+    average, room = float(lengths.mean()), np.empty(n)
 
     def call(i: int) -> list[int]:
         query = queries[i]
         df = bm25.document_frequencies(query, postings, n, indptr, ids, n, live)
-        best = bm25.bm25_top_k(
-            query, bm25.idf(df, n), postings, n, indptr, ids, freqs, lengths, n, live, average, 10, k1=1.5, b=0.75,
-            room=room,
-        )  # fmt: skip
+        scores = bm25.bm25_scores(
+            query, bm25.idf(df, n), postings, n, indptr, ids, freqs, lengths, n, live, average, k1=1.5, b=0.75, out=room
+        )
+        best, _ = topk.top_k(scores, live, 10, above=0.0)
         return best.tolist()
 
     return Work(call, len(queries))

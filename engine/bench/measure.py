@@ -11,11 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from jiyi.engine import Engine
+from jiyi.store import store_of
 
 PERCENTILES: Final = (50, 95, 99)
 # The first searches compile kernels, load the namespace and fill caches.
 _WARM: Final = 20
-_TOTAL: Final = "total"
+#: The stage that is the whole search.
+TOTAL: Final = "total"
 
 #: Told while a part is measured: how much of it is done, 0 to 1.
 Report = Callable[[float], None]
@@ -134,7 +136,7 @@ def measure(
         first_ms=first_ms,
         plans=plans,
         throughput=throughput,
-        memory_bytes=engine._store.memory_of(namespace),
+        memory_bytes=store_of(engine).memory_of(namespace),
         disk_bytes=engine.stats()["disk_bytes"],
         ingest_per_second=ingest_per_second,
         notes=list(notes),

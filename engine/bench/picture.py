@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from jiyi.bench.measure import PERCENTILES, Figures
-from jiyi.plot import FORMATS, PlotError
+from jiyi.bench.measure import PERCENTILES, TOTAL, Figures
 
-_TOTAL: Final = "total"
 # Okabe & Ito's palette.
 _COLORS: Final = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#F0E442", "#D55E00", "#CC79A7", "#332288")
 _LINES: Final = ("-", "--", ":")
-
-
-def checked_path(path: Path) -> Path:
-    """Refuse a picture that cannot be drawn, before anything is measured.
-
-    Raises:
-        ValueError: another ending than those of pictures.
-        PlotError: Matplotlib is missing.
-    """
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{str(path)[:200]!r} must end in {', '.join(FORMATS)}, which says what kind of picture it is")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError
-    return path
 
 
 def draw(every: Sequence[Figures], path: Path) -> None:
@@ -42,7 +25,7 @@ def draw(every: Sequence[Figures], path: Path) -> None:
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     curves, stacks = figure.subplots(1, 2)
     for percent, style in zip(PERCENTILES, _LINES, strict=True):
-        values = [figures.stages[_TOTAL][f"p{percent}"] for figures in every]
+        values = [figures.stages[TOTAL][f"p{percent}"] for figures in every]
         curves.plot(sizes, values, style, marker="o", color=_COLORS[0], label=f"p{percent}")
     curves.set(xlabel="memories in the namespace", ylabel="ms a search", title="a whole search")
     if len(set(sizes)) > 1:
@@ -53,7 +36,7 @@ def draw(every: Sequence[Figures], path: Path) -> None:
     curves.legend()
     places = range(len(every))
     bottoms = [0.0] * len(every)
-    stages = list(dict.fromkeys(stage for figures in every for stage in figures.stages if stage != _TOTAL))
+    stages = list(dict.fromkeys(stage for figures in every for stage in figures.stages if stage != TOTAL))
     for number, stage in enumerate(stages):
         heights = [figures.stages.get(stage, {}).get("p50", 0.0) for figures in every]
         stacks.bar(places, heights, bottom=bottoms, color=_COLORS[number % len(_COLORS)], label=stage)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from jiyi.bench.measure import PERCENTILES, Figures
 
-_TOTAL = "total"
-
 
 def table(every: Sequence[Figures]) -> str:
     """Return everything that was measured, a block for each namespace."""

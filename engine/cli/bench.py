@@ -13,6 +13,7 @@ import jiyi
 from jiyi.cli.errors import CommandError, UsageError, arguments
 from jiyi.cli.options import Commands, add_json, add_namespace, add_settings, add_store, open_store, opened, settings_of
 from jiyi.progress import Progress
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     from jiyi.bench.measure import Figures
@@ -49,8 +50,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from jiyi.bench.picture import checked_path, draw
+    from jiyi.bench.picture import draw
     from jiyi.bench.report import table
+    from jiyi.pictures import check_picture
 
     if args.count < 1:
         raise UsageError(f"--count is {args.count}; it must be at least 1")
@@ -58,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError("--sizes is for made-up memories; leave it out with --store")
     with arguments():
         if args.plot is not None:
-            checked_path(args.plot)
+            check_picture(args.plot)
     every = list(_measured(args))
     if args.json:
         print(json.dumps([figures.to_dict() for figures in every], ensure_ascii=False, indent=2))
@@ -88,7 +90,9 @@ def _measured(args: argparse.Namespace) -> Iterator[Figures]:
             with open_store(args, embedder="default") as engine:
                 queries = given or queries_from(engine, args.namespace, args.count)
                 if not queries:
-                    raise CommandError(f"there are no memories in {args.namespace!r:.80} to measure with")
+                    held = ", ".join(map(quoted, islice(engine.namespaces(), 3))) or "none at all"
+                    empty = f"there are no memories in {quoted(args.namespace)} to measure with"
+                    raise CommandError(f"{empty}; pass --namespace: there is {held}")
                 yield measure(
                     engine, queries, namespace=args.namespace, k=args.k, settings=settings, threads=threads, report=show
                 )

@@ -135,7 +135,7 @@ def _tell_unknown(questions: Sequence[Question], ranked: Mapping[str, Sequence[s
 
 def _measure(args: argparse.Namespace) -> int:
     from jiyi.evaluation import Evaluator, ablations, draw_frontier, write_run
-    from jiyi.evaluation.frontier import check_picture
+    from jiyi.pictures import check_picture
 
     path = Path(args.set)
     if args.out is not None and not Path(args.out).absolute().parent.is_dir():

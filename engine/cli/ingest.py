@@ -57,7 +57,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         help="where rows that are wrong are listed, with their number and the reason, if there are any "
         "(NAME.rejects.jsonl in the working folder)",
     )
-    parser.add_argument("--max-rejects", metavar="N", type=int, help="stop, and fail, when there are more")
+    parser.add_argument(
+        "--max-rejects", metavar="N", type=int, help="stop after the batch, and fail, when there are more"
+    )
     parser.add_argument("--strict", action="store_true", help="stop, and fail, at the first row that is wrong")
     parser.add_argument("--dry-run", action="store_true", help="check everything and store nothing")
     parser.add_argument("--restart", action="store_true", help="do not go on where a job was stopped")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,30 +10,13 @@ from typing import TYPE_CHECKING, Final
 from jiyi.evaluation.evaluator import EvalRun
 from jiyi.evaluation.scoring import ALL
 from jiyi.explain import clipped
-from jiyi.plot import FORMATS, PlotError
+from jiyi.pictures import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN: Final = ("recall@10", "ndcg@10")
 _COLORS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#332288", "#999933")
-
-
-def check_picture(path: str | os.PathLike[str]) -> Path:
-    """Return where a picture goes, if it can be drawn.
-
-    Raises:
-        ValueError: its name ends in nothing that says what kind of picture it is.
-        PlotError: Matplotlib is missing; the message says how to install it.
-    """
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"{str(target)[:200]!r} must end in {', '.join(FORMATS)}, which says what kind of picture it is"
-        )
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError
-    return target
 
 
 def draw_frontier(runs: Sequence[EvalRun], path: str | os.PathLike[str], title: str = "") -> Path:

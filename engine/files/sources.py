@@ -113,7 +113,7 @@ def _sources(given: str) -> Iterator[Source]:
     else:
         names = sorted(name for name in glob(given, recursive=True) if not Path(name).is_dir())  # noqa: PTH207 - absolute ones too
         if not names:
-            raise BadFileError(given, "no file matches this pattern")
+            raise BadFileError(given, "no file matches this pattern, seen from the working folder")
         yield from map(_file, names)
 
 

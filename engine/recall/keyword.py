@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.candidates import Floats, Query
-from jiyi.kernels.bm25 import bm25_rows, bm25_scores, bm25_top_k
+from jiyi.kernels.bm25 import bm25_rows, bm25_scores
 from jiyi.kernels.topk import top_k
 from jiyi.recall.inverted import InvertedIndex
 
 _memory = threading.local()
 
-# With more entries of the query's terms than one for so many rows, adding up the scores of all rows and looking at them
-# in turn is quicker than keeping a list of those that were met.
-_FEW_ENTRIES: Final = 16
 
-
-def _room(n: int, name: str) -> NDArray[np.float64]:
-    """Room for n scores, the thread's own and used again by its next search: "zeros" holds zeros, "scores" anything."""
-    room: NDArray[np.float64] | None = getattr(_memory, name, None)
+def _scores_of_thread(n: int) -> NDArray[np.float64]:
+    """Room for n scores, the thread's own and used again by its next search."""
+    room: NDArray[np.float64] | None = getattr(_memory, "scores", None)
     if room is None or len(room) < n:
-        room = np.zeros(n)
-        setattr(_memory, name, room)
+        room = _memory.scores = np.empty(n)
     return room
 
 
@@ -64,7 +58,7 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
             rows = np.concatenate((np.sort(found), tail))
             best, _ = top_k(keyword_scores(query, rows), np.ones(len(rows), np.uint8), query.pool_size, above=0.0)
             return rows[best], "indexed"
-    columns = (
+    scores = bm25_scores(
         query.term_ids,
         query.term_weights,
         view.postings,
@@ -76,17 +70,9 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
         view.n,
         query.eligible,
         query.average_length,
+        k1=config.bm25_k1,
+        b=config.bm25_b,
+        out=_scores_of_thread(view.n),
     )
-    k1, b = config.bm25_k1, config.bm25_b
-    if _entries(query) * _FEW_ENTRIES < view.n:
-        return bm25_top_k(*columns, query.pool_size, k1=k1, b=b, room=_room(view.n, "zeros")), "exact"
-    scores = bm25_scores(*columns, k1=k1, b=b, out=_room(view.n, "scores"))
     rows, _ = top_k(scores, query.eligible, query.pool_size, above=0.0)
     return rows, "exact"
-
-
-def _entries(query: Query) -> int:
-    """How many rows hold the query's terms, each term by itself."""
-    indptr = query.view.postings.indptr
-    settled = query.term_ids[query.term_ids < len(indptr) - 1].astype(np.int64)
-    return int((indptr[settled + 1] - indptr[settled]).sum())

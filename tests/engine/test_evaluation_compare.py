@@ -36,7 +36,7 @@ from jiyi.evaluation import (
 )
 from jiyi.evaluation.scoring import groups_of, values_of
 from jiyi.memory import Memory
-from jiyi.plot import PlotError
+from jiyi.pictures import PlotError
 from tests.engine.embedders import HashTable, PairScorer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -547,3 +547,24 @@ class TestKilled:
         with jiyi.open(folder, embedder=None) as engine:
             assert [memory.text for memory in engine.list()] == [f"number {i}" for i in range(40_000)]
             assert engine.verify() == []
+
+
+def test_a_file_with_an_id_twice_changes_nothing_when_it_is_read_again(engine: jiyi.Engine, tmp_path: Path) -> None:
+    file = tmp_path / "twice.jsonl"
+    file.write_text('{"text": "one", "id": "b"}\n{"text": "two", "id": "b"}\n{"text": "three", "id": "c"}\n')
+    first = jiyi.ingest_files(engine, file)
+    assert (first.stored, first.added, first.replaced, first.unchanged) == (3, 2, 1, 0)
+    again = jiyi.ingest_files(engine, file, restart=True)
+    assert (again.stored, again.unchanged) == (0, 3)
+    memory = engine.get("b")
+    assert memory is not None
+    assert memory.text == "two"
+
+
+@pytest.mark.parametrize("paths", [5, None, {"a": 1}])
+def test_paths_and_engines_of_another_type(engine: jiyi.Engine, paths: Any) -> None:
+    with pytest.raises(TypeError, match="paths must be a file's name or a list of them"):
+        jiyi.ingest_files(engine, paths)
+    for job in (lambda: jiyi.IngestJob("x", []), lambda: jiyi.ReindexJob(engine.scoped("a"))):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"engine must be a jiyi\.Engine, as jiyi\.open returns it, got "):
+            job()

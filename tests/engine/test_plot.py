@@ -12,7 +12,8 @@ import pytest
 
 import jiyi
 from jiyi.hits import Hits
-from jiyi.plot import Bars, PlotError, bars_of
+from jiyi.pictures import PlotError
+from jiyi.plot import Bars, bars_of
 from tests.engine.embedders import HashTable, PairScorer, reads_latin
 
 NOW = datetime(2026, 1, 8, tzinfo=UTC)

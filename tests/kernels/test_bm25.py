@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jiyi.kernels import bm25
-from jiyi.kernels.topk import top_k
 from tests.oracles import bm25 as oracle
 
 PARAMETERS = {"k1": 1.2, "b": 0.75}
@@ -55,24 +54,6 @@ class Corpus:
             self.live,
             self.average if average is None else average,
             **(PARAMETERS | parameters),
-        )
-
-    def best(self, query, weights, k, room):
-        return bm25.bm25_top_k(
-            np.array(query, np.uint32),
-            np.array(weights, np.float64),
-            self.postings,
-            self.n_base,
-            self.indptr,
-            self.ids,
-            self.freqs,
-            self.lengths,
-            self.n,
-            self.live,
-            self.average,
-            k,
-            room=room,
-            **PARAMETERS,
         )
 
     def of_rows(self, rows, query, weights, average=None, **parameters):
@@ -152,11 +133,6 @@ def test_agrees_with_the_oracle_however_the_rows_are_split(rows, data):
         got = corpus.scores(query, weights)
         assert got.tolist() == pytest.approx(corpus.expected(query, weights), rel=1e-12)
         results.add(got.tobytes())
-        room = np.zeros(len(rows) + 2)
-        for k in (0, 1, 3, 20):
-            best, _ = top_k(got, np.ones(len(rows), np.uint8), k, above=0.0)
-            assert corpus.best(query, weights, k, room).tolist() == best.tolist()
-            assert not room.any()  # the next query finds it as it was
         alive = [row for row in range(len(rows)) if live[row]]
         assert corpus.of_rows(alive, query, weights).tobytes() == got[alive].tobytes()
     assert len(results) == 1  # the split never shows, not even in the last bit
@@ -257,21 +233,6 @@ def test_bad_arguments():
     corpus.n_base = 3
     with pytest.raises(ValueError, match="n_base is 3, allowed is 0 to n = 2"):
         corpus.df([0])
-
-
-def test_weights_that_round_to_nothing_and_back() -> None:
-    corpus = Corpus([{0: 1, 1: 1}, {0: 1}, {1: 2}], 3)
-    room = np.zeros(3)
-    assert corpus.best([0, 1], [1e-30, 1.0], 5, room).tolist() == [2, 0]
-    assert not room.any()
-
-
-def test_room_and_query_that_do_not_fit() -> None:
-    corpus = Corpus([{0: 1}, {1: 1}], 2)
-    with pytest.raises(ValueError, match="room has length 1"):
-        corpus.best([0], [1.0], 1, np.zeros(1))
-    with pytest.raises(ValueError, match="query_ids"):
-        corpus.best([1, 0], [1.0, 1.0], 1, np.zeros(2))
 
 
 def test_scores_go_where_the_caller_says() -> None:
