@@ -16,7 +16,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,13 @@ _NAME: Final = re.compile(r"[a-z.0-9]+-[0-9]+-[0-9]+", re.ASCII)
 
 
 def write_generation(
-    folder: Path, name: str, sequence: int, settings: Mapping[str, Any], fill: Callable[[Path], None]
+    folder: Path,
+    name: str,
+    sequence: int,
+    settings: Mapping[str, Any],
+    fill: Callable[[Path], None],
+    *,
+    swapping: AbstractContextManager[Any],
 ) -> Path:
     """Write a generation and remove the older ones of its name.
 
@@ -37,6 +43,7 @@ def write_generation(
         sequence: the ledger's sequence number that the index shows.
         settings: everything that must be the same for the files to be of use: model, dimension, versions.
         fill: writes the files into the empty folder that it is given.
+        swapping: a lock that is held while the new files take the place of older ones.
 
     Raises:
         OSError: the files could not be written whole; nothing in place has changed.
@@ -56,18 +63,20 @@ def write_generation(
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         flush_to_disk(partial / _MANIFEST)
         flush_to_disk(partial)
-        if target.is_dir():
-            shutil.rmtree(target)
-        else:
-            target.unlink(missing_ok=True)
-        partial.rename(target)
+        with swapping:
+            if target.is_dir():
+                shutil.rmtree(target)
+            else:
+                target.unlink(missing_ok=True)
+            partial.rename(target)
         flush_to_disk(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    for older in _generations(folder, name):
-        if older != target:
-            shutil.rmtree(older, ignore_errors=True)
+    with swapping:
+        for older in _generations(folder, name):
+            if older != target:
+                shutil.rmtree(older, ignore_errors=True)
     return target
 
 

@@ -40,6 +40,7 @@ from jiyi.errors import (
 )
 from jiyi.filter_fields import Condition
 from jiyi.filters import Filter, Test
+from jiyi.heap import give_back
 from jiyi.integrity import damage
 from jiyi.ledger import (
     DAMAGED,
@@ -617,6 +618,7 @@ class Store:
                 self._unload_all()
             self.keeper.keep_only(self.ledger.namespace_numbers())
         self.finish_erasing(_FINISHING_WAIT_S)
+        give_back()
         return len(written.ended)
 
     def retain(

@@ -33,6 +33,10 @@ class InvertedIndex:
     def __init__(self, index: tantivy.Index, last_label: int, documents: int, folder: Path | None) -> None:
         self._index = index
         self._searcher = index.searcher()
+        # Tantivy opens a segment without its missing files and says so at the first query that needs them.
+        self._searcher.search(self._any_of(np.zeros(1, dtype=np.uint64)), limit=1, count=False)
+        self.error: ValueError | None = None
+        """Why the index cannot be read any more, if it cannot: it is then stale, and finds nothing."""
         self.last_label = last_label
         self.documents = documents
         self._folder = folder
@@ -88,6 +92,8 @@ class InvertedIndex:
 
     def is_stale(self, view: View, fraction: float) -> bool:
         """Return whether so large a share of the view's rows is not in the index, or has died, that a new one pays."""
+        if self.error is not None:
+            return True
         covered = self.covered(view)
         missing = view.n - covered
         dead = self.documents - int(np.count_nonzero(view.live[:covered]))
@@ -98,16 +104,30 @@ class InvertedIndex:
     ) -> NDArray[np.int64] | None:
         """Return the eligible rows among the best by Tantivy's score: at least `count`, or all that match.
 
-        None when the filter leaves too few of what Tantivy finds.
+        None when the filter leaves too few of what Tantivy finds, or the index cannot be read.
         """
+        if self.error is not None:
+            return None
+        try:
+            return self._found(view, self._any_of(terms), eligible, count)
+        except ValueError as error:  # Tantivy's for everything
+            self.error = error
+            return None
+
+    def _any_of(self, terms: NDArray[np.uint64]) -> tantivy.Query:
         import tantivy
 
         schema = self._index.schema
-        clauses = [
-            (tantivy.Occur.Should, tantivy.Query.term_query(schema, "terms", f"{term:016x}", "freq"))
-            for term in terms.tolist()
-        ]
-        query = tantivy.Query.boolean_query(clauses)
+        return tantivy.Query.boolean_query(
+            [
+                (tantivy.Occur.Should, tantivy.Query.term_query(schema, "terms", f"{term:016x}", "freq"))
+                for term in terms.tolist()
+            ]
+        )
+
+    def _found(
+        self, view: View, query: tantivy.Query, eligible: NDArray[np.uint8], count: int
+    ) -> NDArray[np.int64] | None:
         limit = min(_OVERFETCH * count, self.documents)
         while True:
             hits = self._searcher.search(query, limit=limit, count=False).hits

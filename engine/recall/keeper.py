@@ -32,6 +32,7 @@ from jiyi.derived import (
     write_generation,
 )
 from jiyi.erase import remove_index_files
+from jiyi.heap import give_back
 from jiyi.partition import Partition, View
 from jiyi.recall.graph import Graph, graph_settings
 from jiyi.recall.inverted import InvertedIndex, inverted_settings, load_inverted
@@ -101,6 +102,8 @@ class IndexKeeper:
         self._building: int | None = None
         self._halted: set[int] = set()
         self._state = threading.Condition()
+        # Tantivy opens a folder's files one by one and takes one that was just removed for one that never was.
+        self._files = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._pid = os.getpid()
@@ -136,7 +139,7 @@ class IndexKeeper:
         if self._folder is not None and partition.view.n_live >= min(
             self._config.dense_rows, self._config.keyword_rows
         ):
-            with suppress(Exception):  # whatever is wrong with a derived file, it is built again
+            with suppress(Exception), self._files:  # whatever is wrong with a derived file, it is built again
                 return self._read(self._folder, partition, namespace, embedder, analyzer)
         return _NONE
 
@@ -150,16 +153,18 @@ class IndexKeeper:
     def keep_only(self, namespaces: set[int]) -> None:
         """Remove the files of every other namespace: their memories are gone."""
         if self._folder is not None:
-            remove_generations(self._folder, lambda name: int(name.rpartition("-")[2]) not in namespaces)
-            remove_superseded(self._folder)
+            with self._files:
+                remove_generations(self._folder, lambda name: int(name.rpartition("-")[2]) not in namespaces)
+                remove_superseded(self._folder)
 
     def keep_graphs(self, generations: set[int]) -> None:
         """Remove the graphs of every other generation of the columns from disk: their vectors are gone."""
         if self._folder is not None:
             kept = {_graph_name(number, "") for number in generations}
-            remove_generations(
-                self._folder, lambda name: name.startswith("graph") and f"{name.rpartition('-')[0]}-" not in kept
-            )
+            with self._files:
+                remove_generations(
+                    self._folder, lambda name: name.startswith("graph") and f"{name.rpartition('-')[0]}-" not in kept
+                )
 
     def erase(self, namespaces: set[int], wait_s: float) -> None:
         """Drop the indexes of namespaces from memory and disk, with what is being built, and have them built anew.
@@ -295,6 +300,7 @@ class IndexKeeper:
             inverted = self._build_inverted(number, held, view)
             if inverted is not None:
                 self._publish(held, replace(held.indexes, inverted=inverted))
+        give_back()  # Tantivy's writer had 64 MB
         self._not_before_s.pop(number, None)
         if not self._unsaved and not self._not_before_s:
             self.last_error = None
@@ -334,10 +340,12 @@ class IndexKeeper:
                 view.sequence,
                 inverted_settings(self._store_id, held.name, held.analyzer),
                 fill,
+                swapping=self._files,
             )
         except _Cancelled:
             return None
-        return load_inverted(generation, built[0].last_label, built[0].documents)
+        with self._files:
+            return load_inverted(generation, built[0].last_label, built[0].documents)
 
     def _save(
         self,
@@ -350,7 +358,7 @@ class IndexKeeper:
         if self._folder is None:
             return
         try:
-            write_generation(self._folder, name, view.sequence, settings(), fill)
+            write_generation(self._folder, name, view.sequence, settings(), fill, swapping=self._files)
         except OSError as error:
             self.last_error = error
             self._unsaved[number] = _Save(name, view, settings, fill)

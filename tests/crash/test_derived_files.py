@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ SETTINGS = {"format": 1}
 
 
 def _write(folder: Path, name: str, sequence: int, content: bytes = b"index") -> Path:
-    return derived.write_generation(folder, name, sequence, SETTINGS, lambda into: _fill(into, content))
+    return derived.write_generation(
+        folder, name, sequence, SETTINGS, lambda into: _fill(into, content), swapping=nullcontext()
+    )
 
 
 def _fill(into: Path, content: bytes) -> None:

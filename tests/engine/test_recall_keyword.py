@@ -253,6 +253,37 @@ def test_reopened_indexes_are_read_and_not_built(saved: Path, monkeypatch: pytes
         assert _ask(reader, "w0").plans == {"keyword": "indexed"}
 
 
+def test_an_index_whose_files_went_while_it_was_opened_is_not_taken(saved: Path) -> None:
+    """Tantivy opens a segment without its positions, and says so only when a query needs them."""
+    generation = _generations(saved)[0]
+    for path in generation.glob("*.pos"):
+        path.unlink()
+    with pytest.raises(ValueError, match="positions"):
+        keeper.load_inverted(generation, 300, 300)
+
+
+def test_an_index_that_cannot_be_read_any_more_costs_speed_and_no_answer(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def search(self, *_: Any, **__: Any) -> None:
+            raise ValueError("Data corrupted")
+
+    with jiyi.open(saved, embedder=None, index_config=SMALL) as engine:
+        before = _ask(engine, "w0")
+        index = _index(engine)
+        assert index is not None
+        assert before.plans["keyword"] == "indexed"
+        monkeypatch.setattr(index, "_searcher", Broken())
+        after = _ask(engine, "w0")
+        assert after.plans["keyword"] == "exact"
+        assert after.ids == before.ids
+        engine.add("w0 w1")  # a write has it built anew
+        engine.flush()
+        assert _index(engine) is not index
+        assert _ask(engine, "w0").plans["keyword"] == "indexed"
+
+
 def _largest(generation: Path) -> Path:
     return max(
         (path for path in generation.iterdir() if path.name != "manifest.json"), key=lambda path: path.stat().st_size
