@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import float32, float64, int8, int64, jit, jit_sum, prefetch, reads, uint8, uint32, writes
+from jiyi.kernels._int_dot import ROWS_AT_ONCE, int_dots, levels_for
+from jiyi.kernels._jit import float32, float64, int8, int64, jit, prefetch, reads, uint8, uint32, writes
 from jiyi.kernels._numbering import home_slot, number_distinct, table_bits
 
 # Table rows to ask for ahead of the one in work: a row takes about a third as long to work on as to come from memory.
@@ -28,10 +29,11 @@ def max_sim(
 
     score(i) = Σ_j w_j · max(0, max_{t in text i} q_j · table[t] · inverse_norms[t]): Khattab & Zaharia 2020, ColBERT,
     with the rows of a static table for token vectors. Similarities are computed once per distinct token among the
-    texts, in float32, and summed in float64.
+    texts, with query vectors rounded to int16 (a similarity is off by at most √d / 64,000 of its query vector's largest
+    value), and summed in float64.
 
     Args:
-        query_vectors: shape (q, d), float32, unit rows.
+        query_vectors: shape (q, d), float32, finite, unit rows.
         query_weights: shape (q,), float64, finite: the idf of each query token.
         table: shape (R, d), int8.
         inverse_norms: shape (R,), float32: 1 / ‖table[t]‖, 0 for a zero row.
@@ -41,7 +43,7 @@ def max_sim(
 
     Returns:
         Shape (m,), float64, in the order of `rows`. A text without tokens scores 0, a best similarity below 0 counts as
-        0 (as does NaN). Equal texts score the same to the bit. Empty rows, or no query tokens: empty or zeros.
+        0. Equal texts score the same to the bit. Empty rows, or no query tokens: empty or zeros.
         O(distinct tokens · q · d + tokens · q).
 
     Raises:
@@ -61,7 +63,7 @@ def max_sim(
     m = _check.array(rows, _check.I64, 1, "rows")
     scores = np.zeros(m, np.float64)
     bad_text, bad_token = _max_sim_kernel(
-        query_vectors, query_weights, table, inverse_norms, indptr, table_rows, rows, scores
+        query_vectors, query_weights, table, inverse_norms, indptr, table_rows, rows, levels_for(table.shape[1]), scores
     )
     if bad_token >= 0:
         raise ValueError(
@@ -75,30 +77,39 @@ def max_sim(
     return scores
 
 
-@jit_sum()
-def _similarities(query_vectors: Any, table: Any, inverse_norms: Any, token: Any, buffer: Any, out: Any) -> None:
-    """Cosines of one table row with every query vector; the row is converted to float32 once."""
+@jit()
+def _in_whole_numbers(query_vectors: Any, levels: Any, padded: Any) -> Any:
+    """The query vectors as int16, in steps of a `levels`-th of each one's largest value, and the steps; 0 to spare."""
     q, d = query_vectors.shape
-    for j in range(d):
-        buffer[j] = np.float32(table[token, j])
-    i = 0
-    while i + 4 <= q:  # four at a time read the row once
-        a, b, c, e = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    whole, steps = np.zeros((padded, d), np.int16), np.zeros(padded, np.float32)
+    for i in range(q):
+        largest = np.float32(0.0)
         for j in range(d):
-            value = buffer[j]
-            a += query_vectors[i, j] * value
-            b += query_vectors[i + 1, j] * value
-            c += query_vectors[i + 2, j] * value
-            e += query_vectors[i + 3, j] * value
-        scale = inverse_norms[token]
-        out[i], out[i + 1], out[i + 2], out[i + 3] = a * scale, b * scale, c * scale, e * scale
-        i += 4
-    while i < q:
-        total = np.float32(0.0)
+            largest = max(largest, abs(query_vectors[i, j]))
+        steps[i] = largest / np.float32(levels)
+        if largest > 0:
+            for j in range(d):
+                whole[i, j] = np.int16(np.rint(query_vectors[i, j] / largest * np.float32(levels)))
+    return whole, steps
+
+
+@jit()
+def _similarities(whole: Any, steps: Any, every: Any, table: Any, inverse_norms: Any, tokens: Any, count: Any) -> Any:
+    """Cosines of table rows with every query vector, shape (count, rows of `whole`)."""
+    padded, d = whole.shape
+    similarities = np.empty((count, padded), np.float32)
+    values, dots = np.empty(d, np.int16), np.empty(padded, np.int32)
+    for number in range(count):
+        if number + _AHEAD < count:
+            prefetch(table, np.int64(tokens[number + _AHEAD]))
+        token = np.int64(tokens[number])
         for j in range(d):
-            total += query_vectors[i, j] * buffer[j]
-        out[i] = total * inverse_norms[token]
-        i += 1
+            values[j] = table[token, j]
+        for start in range(0, padded, ROWS_AT_ONCE):
+            int_dots(whole, every, start, values, dots)
+        for i in range(padded):
+            similarities[number, i] = np.float32(dots[i]) * steps[i] * inverse_norms[token]
+    return similarities
 
 
 @jit(
@@ -110,6 +121,7 @@ def _similarities(query_vectors: Any, table: Any, inverse_norms: Any, token: Any
         reads(int64),
         reads(uint32),
         reads(int64),
+        int64,
         writes(float64),
     )
 )
@@ -121,9 +133,10 @@ def _max_sim_kernel(
     indptr: Any,
     table_rows: Any,
     rows: Any,
+    levels: Any,
     scores: Any,
 ) -> Any:
-    q, d = query_vectors.shape
+    q = query_vectors.shape[0]
     size = table.shape[0]
     total = 0
     for i in range(len(rows)):
@@ -147,22 +160,18 @@ def _max_sim_kernel(
     distinct = np.empty(at_most, np.uint32)
     count = number_distinct(tokens, at_most, numbers, distinct)
 
-    similarities = np.empty((count, q), np.float32)
-    buffer = np.empty(d, np.float32)
-    for number in range(count):
-        if number + _AHEAD < count:
-            prefetch(table, np.int64(distinct[number + _AHEAD]))
-        token = np.int64(distinct[number])
-        _similarities(query_vectors, table, inverse_norms, token, buffer, similarities[number])
+    padded = -(-q // ROWS_AT_ONCE) * ROWS_AT_ONCE
+    whole, steps = _in_whole_numbers(query_vectors, levels, padded)
+    similarities = _similarities(whole, steps, np.arange(padded), table, inverse_norms, distinct, count)
 
-    best = np.empty(q, np.float32)
+    best = np.empty(padded, np.float32)
     filled = 0
     for i in range(len(rows)):
         best[:] = np.float32(0.0)
         for _ in range(indptr[rows[i]], indptr[rows[i] + 1]):
             number = numbers[filled]
             filled += 1
-            for j in range(q):
+            for j in range(padded):
                 similarity = similarities[number, j]
                 best[j] = similarity if similarity > best[j] else best[j]
         score = 0.0

@@ -8,16 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._int_dot import int_dot, levels_for
-from jiyi.kernels._jit import float32, float64, int8, int64, jit, reads, uint8, writes
+from jiyi.kernels._int_dot import ROWS_AT_ONCE, int_dots, levels_for
+from jiyi.kernels._jit import float32, float64, int8, int64, jit, prefetch, reads, uint8, writes
 from jiyi.kernels._order import offer, sort_heap
 from jiyi.kernels.topk import dot, refuse_query
 
 # Where one row in so many is eligible, reading all in a row beats skipping: 100,000 rows of 256 codes, a random half of
 # them eligible, took 4.2 ms instead of 8.5, a random tenth 4.2 instead of 3.3, all 4.3 (medians, one core).
 _DENSE = 6
-# Rows whose products are taken in a loop of its own before they are compared.
+# Rows whose products are taken before they are compared: a multiple of eight.
 _BLOCK = 256
+# How many rows ahead are fetched: eight are read side by side, which processors do not foresee. 100,000 rows of 256
+# codes took 2.6 ms with it and 5.1 without (medians, one core).
+_AHEAD = 32
 
 
 def quantize_rows(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -178,20 +181,28 @@ def _possible_rows(codes: Any, scales: Any, whole: Any, slack: Any, eligible: An
     for row in range(len(scales)):
         passing += eligible[row] != 0
     sparse = passing * _DENSE < len(scales)
-    products = np.empty(_BLOCK, np.float32)
+    read, products = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int32)
+    left = np.empty(_BLOCK, np.int64)
     for start in range(0, len(scales), _BLOCK):
         end = min(start + _BLOCK, len(scales))
+        n_read = 0
         if sparse:
             for row in range(start, end):
-                if eligible[row] != 0:
-                    products[row - start] = np.float32(int_dot(codes, row, whole))
-        else:  # without a branch the loop is half as long
+                read[n_read] = row
+                n_read += eligible[row] != 0
+        else:  # without a choice the loop is half as long
             for row in range(start, end):
-                products[row - start] = np.float32(int_dot(codes, row, whole))
-        for row in range(start, end):
-            if eligible[row] == 0:
-                continue
-            score = products[row - start] * scales[row]
+                read[row - start] = row
+            n_read = end - start
+        _products(codes, read, n_read, whole, products, -1 if sparse else start + _AHEAD)
+        n_left = 0
+        for i in range(n_read):
+            row = read[i]
+            left[n_left] = i
+            n_left += (eligible[row] != 0) & ((np.float32(products[i]) + slack) * scales[row] >= floor)
+        for i in left[:n_left]:
+            row = read[i]
+            score = np.float32(products[i]) * scales[row]
             off = slack * scales[row]
             if score + off < floor:
                 continue
@@ -205,3 +216,15 @@ def _possible_rows(codes: Any, scales: Any, whole: Any, slack: Any, eligible: An
                 if held == k:
                     floor = lowest[0]
     return rows[:count][highest[:count] >= floor]
+
+
+@jit()
+def _products(codes: Any, read: Any, count: Any, whole: Any, products: Any, ahead: Any) -> None:
+    """Of the first `count` rows named, the last again to make up eight. ahead: the first row to fetch; -1: none."""
+    for i in range(count, -(-count // ROWS_AT_ONCE) * ROWS_AT_ONCE):
+        read[i] = read[count - 1]
+    for start in range(0, count, ROWS_AT_ONCE):
+        if ahead >= 0:
+            for row in range(ahead + start, min(ahead + start + ROWS_AT_ONCE, len(codes))):
+                prefetch(codes, row)
+        int_dots(codes, read, start, whole, products)
