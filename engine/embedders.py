@@ -9,15 +9,19 @@ import numpy as np
 from jiyi.config import TRANSFORMER_PRESETS
 from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import Embedder, TokenTable
-from jiyi.models.registry import TRANSFORMER_EMBEDDERS, available_embedders, load_embedder
+from jiyi.models.records import available
+from jiyi.models.registry import TRANSFORMER_EMBEDDERS, load_embedder
 from jiyi.models.static import SHIPPED_FOLDER
 from jiyi.quoted import quoted
 
 
 def default_embedder(preset: str | None) -> str | Path:
-    """The table that ships; for a preset that is made for a transformer's vectors the first of those installed."""
+    """The table that ships; for a preset that is made for a transformer's vectors the first of those installed.
+
+    One that is damaged is installed: loading it tells, where taking the next would give a new store other vectors.
+    """
     if preset in TRANSFORMER_PRESETS:
-        installed = available_embedders()
+        installed = {record.name for record in available() if record.role == "embedder"}
         wanted = [name for name in TRANSFORMER_EMBEDDERS if name in installed]
         if wanted:
             return wanted[0]

@@ -23,6 +23,8 @@ def explain(hits: Hits, config: SearchConfig | None) -> str:
     else:
         lines += aligned(_table(hits, config))
         lines += [f"  {line}" for line in _sums(hits[0].factors, config)]
+        if any(_counts_unread(hit.factors) for hit in hits):
+            lines.append("  – where a scorer could not read it: it counts there as before rerank does")
         if any("led" in hit.factors for hit in hits):
             lines.append("  where a fact leads to another, → of fact before stands in place of the sum of weight·→")
     lines.append("  ".join(f"{stage} {ms:.2f}" for stage, ms in hits.timings_ms.items()) + "  ms")
@@ -85,8 +87,16 @@ def _sums(row: Mapping[str, Any], config: SearchConfig) -> list[str]:
     if "used" in row:
         sums[0] += " + used"
     if "rerank" in row:
-        sums.append("score = the shares → of before rerank and of each scorer; × where a scorer did not look at it")
+        sums.append(
+            "score = the sum of the shares → of before rerank and of each scorer, scaled over what was looked at; "
+            "× where a scorer did not look at it"
+        )
     return sums
+
+
+def _counts_unread(row: Mapping[str, Any]) -> bool:
+    """Whether it has a share by a scorer that gave it no score."""
+    return "rerank" in row and row["rerank"]["looked_at"] and any(s["raw"] is None for s in row["reranked"].values())
 
 
 def _is_lent(row: Mapping[str, Any]) -> bool:

@@ -35,13 +35,20 @@ _WITHOUT_NETWORK: Final = (
 Download = Callable[[str, str, str | None], Path]
 
 
-def pull(name: str, *, again: bool = False, download: Download | None = None) -> Path:
+def pull(
+    name: str,
+    *,
+    again: bool = False,
+    download: Download | None = None,
+    asking: Callable[[], None] | None = None,
+) -> Path:
     """Download a known model, or make sure that it is there.
 
     Args:
         name: a short name of `jiyi.models.known.KNOWN`.
         again: ask the hub even if the model is there: for one that is damaged, or not pinned and out of date.
         download: another way to fetch a file, for tests; by default the hub's.
+        asking: called before anything is fetched; not where the model is there.
 
     Returns:
         The model's folder, with a manifest of the checksums of what was downloaded.
@@ -58,6 +65,8 @@ def pull(name: str, *, again: bool = False, download: Download | None = None) ->
     here = pulled_revision(folder)
     if here is not None and not again and model.revision in (None, here):
         return folder
+    if asking is not None:
+        asking()
     fetch = _download if download is None else download
     # All of them before the folder is begun: a download may take an hour, and is resumed from the hub's own cache.
     paths = {"model.onnx": _needed(fetch, model, model.file)}

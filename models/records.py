@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from jiyi.models.cache import added_models, model_folder, models_folder
-from jiyi.models.files import MANIFEST, ModelFilesError
+from jiyi.models.files import MANIFEST, ModelFilesError, file_in
 from jiyi.models.minilm import MINILM, minilm_installed, minilm_problem
 from jiyi.models.static import SHIPPED_FOLDER
 
@@ -38,8 +38,11 @@ class ModelRecord:
         licence: of the weights, None where it is not known.
         dim: length of an embedder's vectors, where the manifest says it.
         max_tokens: where longer texts are cut or windowed, where the manifest says it.
+        pooling, query_prefix, passage_prefix: how an embedder is asked, where the manifest says it.
+        activation: what a cross-encoder's scores went through, where the manifest says it.
         bytes: size on disk.
-        problem: why it cannot be loaded, None if nothing is known against it.
+        problem: why it cannot be loaded, None if nothing is known against it. That its files are there in the size that
+            the manifest says is looked at here, what is in them only when they are loaded.
     """
 
     name: str
@@ -51,6 +54,10 @@ class ModelRecord:
     licence: str | None = None
     dim: int | None = None
     max_tokens: int | None = None
+    pooling: str | None = None
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    activation: str | None = None
     bytes: int = 0
     problem: str | None = None
 
@@ -66,6 +73,10 @@ class ModelRecord:
             "licence": self.licence,
             "dim": self.dim,
             "max_tokens": self.max_tokens,
+            "pooling": self.pooling,
+            "query_prefix": self.query_prefix,
+            "passage_prefix": self.passage_prefix,
+            "activation": self.activation,
             "bytes": self.bytes,
             "problem": self.problem,
         }
@@ -151,6 +162,8 @@ def record_of(folder: Path, origin: Origin | None, *, name: str | None = None, k
     role = _ROLES.get(found)
     if role is None and problem is None:
         problem = f"{folder / MANIFEST} describes a model of kind {found[:80]!r}; known are {', '.join(_ROLES)}"
+    if problem is None:
+        problem = _missing_or_cut(folder, data.get("files"))
     if origin is None:
         origin = (
             "built" if data.get("origin") == "built" else "package" if data.get("origin") == "package" else "pulled"
@@ -166,6 +179,10 @@ def record_of(folder: Path, origin: Origin | None, *, name: str | None = None, k
         licence=str(data["licence"]) if data.get("licence") is not None else None,
         dim=_whole(data.get("dim")),
         max_tokens=_whole(data.get("max_tokens")),
+        pooling=_text(data.get("pooling")),
+        query_prefix=_text(data.get("query_prefix")),
+        passage_prefix=_text(data.get("passage_prefix")),
+        activation=_text(data.get("activation")),
         bytes=_size(folder),
         problem=problem,
     )
@@ -176,6 +193,25 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"it holds a {type(data).__name__}, not an object")
     return data
+
+
+def _missing_or_cut(folder: Path, files: Any) -> str | None:
+    """What is wrong with the files that a manifest names, as far as that is seen without reading them."""
+    for name, expected in files.items() if isinstance(files, dict) else ():
+        path, size = file_in(folder, str(name)), expected.get("bytes") if isinstance(expected, dict) else None
+        if path is None or not isinstance(size, int):
+            continue  # a manifest that is wrong is told by whoever loads the model
+        try:
+            found = path.stat().st_size
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+        if found != size:
+            return f"{path} has {found:,} bytes, the manifest says {size:,}"
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _whole(value: Any) -> int | None:

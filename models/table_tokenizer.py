@@ -96,6 +96,7 @@ class TableTokenizer:
         if len(self._rows) != len(keys):
             raise ValueError(f"got {len(keys)} keys, {len(keys) - len(self._rows)} of them twice")
         self._simplified = {ord(t): s for t, s in (simplified or {}).items()}
+        self._traditional = frozenset(simplified or ())
         # By the first two characters: most positions then need one look-up, not one for each length.
         self._longest: dict[str, int] = {}
         for key in keys:
@@ -138,7 +139,9 @@ class TableTokenizer:
     def _segments(self, folded: str) -> list[str]:
         if folded.isascii():
             return _LATIN_SEGMENT.findall(folded)
-        return _SEGMENT.findall(folded.translate(self._simplified))
+        if not self._traditional.isdisjoint(folded):
+            folded = folded.translate(self._simplified)
+        return _SEGMENT.findall(folded)
 
     def rows(self, text: str) -> list[int]:
         """Return the rows of a text in text order, repeats kept; unknown parts are left out."""
@@ -166,11 +169,11 @@ class TableTokenizer:
                 batches = self._batches
             return batches.rows(texts)
         flat: list[int] = []
-        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-        for i, text in enumerate(texts, start=1):
+        ends = [0]
+        for text in texts:
             flat.extend(self.rows(text))
-            indptr[i] = len(flat)
-        return indptr, np.array(flat, dtype=np.uint32)
+            ends.append(len(flat))
+        return np.array(ends, dtype=np.int64), np.array(flat, dtype=np.uint32)
 
     def coverage(self, text: str) -> float:
         """Return the share of a text's letters and digits that rows stand for, in [0, 1]; 1 if it has none.

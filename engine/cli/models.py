@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jiyi.cli.errors import CommandError, UsageError, arguments
 from jiyi.cli.options import Commands, add_json, text_of
 from jiyi.cli.output import note
 from jiyi.explain import aligned
-from jiyi.models.build.precision import PRECISIONS, checked_precision, e5_name
+from jiyi.models.build.precision import E5_SMALL, PRECISIONS, checked_precision, e5_name
 from jiyi.models.errors import ModelUnavailableError
+from jiyi.models.files import ModelFilesError
 from jiyi.models.known import KNOWN, Known
 
 if TYPE_CHECKING:
     from jiyi.models.records import ModelRecord
 
-_BUILDABLE = "e5-small"
+_BUILDABLE: Final = "e5-small"
+_BUILT: Final = {"role": "embedder", **E5_SMALL, "needs": "pip install 'jiyi[e5]'"}
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -92,37 +94,52 @@ def _list(args: argparse.Namespace) -> int:
     to_build = [name for name in (_BUILDABLE,) if name not in here]
     if args.json:
         for record in records:
-            print(json.dumps(record.to_dict() | {"available": True}, ensure_ascii=False))
+            print(json.dumps(record.to_dict() | {"available": record.problem is None}, ensure_ascii=False))
         for name in to_build:
-            print(json.dumps({"name": name, "role": "embedder", "origin": "build", "available": False}))
+            print(json.dumps({"name": name, **_BUILT, "origin": "build", "available": False}, ensure_ascii=False))
         for known in to_pull:
             print(json.dumps(_known_dict(known) | {"origin": "pull", "available": False}, ensure_ascii=False))
+        _tell_damage(records)
         return 0
     rows = [["name", "role", "from", "languages", "size", "licence"]]
     rows += [
         [
             record.name,
             record.role or "?",
-            record.origin,
+            record.origin if record.problem is None else f"{record.origin}, damaged",
             _languages(record.languages),
             _megabytes(record.bytes),
             record.licence or "-",
         ]
         for record in records
     ]
-    rows += [[name, "embedder", "to build", "en zh", "60 MB", "MIT"] for name in to_build]
+    languages = _languages(tuple(E5_SMALL["languages"]))
+    rows += [[name, "embedder", "to build", languages, "60 MB", E5_SMALL["licence"]] for name in to_build]
     rows += [
         [known.name, _role(known), "to pull", _languages(known.languages), "-", _licence(known)] for known in to_pull
     ]
     print("\n".join(aligned(rows)))
+    _tell_damage(records)
+    return 0
+
+
+def _tell_damage(records: Sequence[ModelRecord]) -> None:
+    """Tell what cannot be loaded and what to do, and what is wrong with the list of the user's own models."""
+    from jiyi.models.cache import added_models
+    from jiyi.models.registry import advice_for
+
     for record in records:
         if record.problem is not None:
-            note(f"{record.name} cannot be loaded: {record.problem}")
-    return 0
+            note(f"{record.name} cannot be loaded: {record.problem}; {advice_for(record)}")
+    try:
+        added_models()
+    except ModelFilesError as error:
+        note(f"models that were added are not listed: {error}")
 
 
 def _info(args: argparse.Namespace) -> int:
     from jiyi.models.records import find
+    from jiyi.models.registry import advice_for
 
     name = text_of(args.name, "NAME")
     record, known = find(name), KNOWN.get(name)
@@ -133,8 +150,11 @@ def _info(args: argparse.Namespace) -> int:
         rows |= _known_dict(known)
     if record is not None:
         told = {key: value for key, value in record.to_dict().items() if value not in (None, [], "")}
-        rows |= told | {"available": True}
+        rows |= told | {"available": record.problem is None}
+        if record.problem is not None:
+            rows["how"] = advice_for(record)
     else:
+        rows |= _BUILT if known is None else {}
         rows["available"] = False
         rows["how"] = f"jiyi models {'pull' if known is not None else 'build'} {name}"
     if args.json:
@@ -204,8 +224,7 @@ def _pull(args: argparse.Namespace) -> int:
     if known is not None and not known.commercial:
         note(f"{name} has the licence {known.licence}: not for commercial use")
     with _models(), _Steps() as steps:
-        steps.show(0, 1, f"asking the hub for {name}")
-        folder = pull(name, again=args.again)
+        folder = pull(name, again=args.again, asking=lambda: steps.tell(f"asking the hub for {name}"))
     print(folder)
     return 0
 
@@ -239,6 +258,13 @@ class _Steps:
                 file=sys.stderr,
                 flush=True,
             )
+
+    def tell(self, what: str) -> None:
+        """Show the only step there is, in a pipe as well: it may take half a minute to find that nothing answers."""
+        if self._enabled:
+            self.show(0, 1, what)
+        else:
+            note(what)
 
     def __enter__(self) -> _Steps:
         return self

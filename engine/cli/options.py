@@ -13,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import jiyi
 from jiyi.cli.errors import CommandError, UsageError
-from jiyi.config import PRESETS
+from jiyi.config import DEFAULT, PRESETS, SETTINGS
 from jiyi.ledger import FILE_NAME
+from jiyi.paths import shown
+from jiyi.quoted import quoted
 from jiyi.spaces import checked_namespaces, only_name
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 Commands = argparse._SubParsersAction  # argparse has no public name for it
 
 _STORE_VARIABLE: Final = "JIYI_STORE"
+#: Settings that hold several names, separated by commas on the command line.
+_SEVERAL: Final = frozenset(name for name in SETTINGS if isinstance(getattr(DEFAULT, name), tuple))
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +103,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=setting,
         dest="settings",
-        help="one setting of the search, such as recency_weight=0 or diversity=none; may be given again",
+        help="one setting of the search, such as recency_weight=0, diversity=none or rerank=bm25,rerank-en; may be "
+        "given again",
     )
 
 
@@ -137,18 +142,25 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f'{text[:80]!r} is not JSON ({error}); write {{"kind": "archival"}}') from None
+        example = '{"kind": "archival"}'
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not JSON ({error}); write {example}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f'{text[:80]!r} must be a JSON object such as {{"kind": "archival"}}')
+        raise argparse.ArgumentTypeError(f'{quoted(text)} must be a JSON object such as {{"kind": "archival"}}')
     return value
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Return the name and value of SETTING=VALUE; a value is read as JSON, as a number, or as it stands."""
+    """Return the name and value of SETTING=VALUE; a value is read as JSON, as a number, or as it stands.
+
+    A setting that holds several names takes them with commas between; nothing at all is none of them.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} must be SETTING=VALUE, such as recency_weight=0")
-    return name.strip(), _value(value.strip())
+        raise argparse.ArgumentTypeError(f"{quoted(text)} must be SETTING=VALUE, such as recency_weight=0")
+    name, read = name.strip(), _value(value.strip())
+    if name in _SEVERAL and isinstance(read, str):
+        read = tuple(part.strip() for part in read.split(",") if part.strip())
+    return name, read
 
 
 def _value(text: str) -> Any:
@@ -185,7 +197,7 @@ def open_store(
     """
     folder = store_folder(args)
     if not (folder / FILE_NAME).exists():
-        raise CommandError(f"there is no store in {folder}; `jiyi ingest FILE.jsonl --store {folder}` makes one")
+        raise CommandError(f"there is no store in {shown(folder)}; `jiyi ingest FILE.jsonl --store DIR` makes one")
     return jiyi.open(folder, embedder=None if embedder == "none" else embedder, read_only=not write, **settings)
 
 

@@ -20,6 +20,7 @@ from jiyi.cli.options import (
     open_store,
 )
 from jiyi.cli.output import memory_line, print_line
+from jiyi.paths import shown
 from jiyi.progress import Progress
 from jiyi.quoted import quoted
 from jiyi.terminal import counted
@@ -47,7 +48,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         help="write memories to a file",
         description="Write memories, as JSON lines or a table (Parquet, Arrow), that `jiyi ingest` reads back to the "
         "same memories, namespace by namespace, in the order they were stored. "
-        "Memories that were merged (consolidate) are written as the one that stands for them.",
+        "Memories that were merged (consolidate) stand behind the one that stands for them, so that undoing it works.",
         allow_abbrev=False,
     )
     _add_choice(export)
@@ -60,6 +61,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     export.add_argument("--format", choices=("jsonl", "parquet", "arrow"), help="instead of what FILE's name says")
     export.add_argument(
         "--vectors", action="store_true", help="write vectors too (without them the embedder makes them again)"
+    )
+    export.add_argument(
+        "--no-merged", action="store_true", help="of memories that were merged only the one that stands for them"
     )
     export.set_defaults(run=_export)
 
@@ -111,6 +115,7 @@ def _export(args: argparse.Namespace) -> int:
 
     with arguments(), open_store(args) as engine, Progress("memories written") as progress:
         chosen: dict[str, Any] = {"namespace": namespaces_of(args), "where": _where(args), "vectors": args.vectors}
+        chosen["merged"] = not args.no_merged
         if args.ids and args.where is None:
             held = {memory.id for memory in engine.list(namespace=namespaces_of(args), where=_where(args))}
             missing = [memory_id for memory_id in args.ids if memory_id not in held]
@@ -121,7 +126,7 @@ def _export(args: argparse.Namespace) -> int:
             return 0
         path = Path(args.out)
         if path.exists():
-            raise CommandError(f"{path} exists; name a new file")
+            raise UsageError(f"{shown(path)} exists; name a new file")
         total = engine.count(namespace=namespaces_of(args), where=_where(args))
         if args.format is None and not path.suffix:
             args.format = "jsonl"

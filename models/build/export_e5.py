@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from jiyi.models.build.e5s1 import read_e5s1
-from jiyi.models.build.precision import checked_precision, e5_name
+from jiyi.models.build.precision import E5_SMALL, checked_precision, e5_name
 from jiyi.models.cache import model_folder, staged, write_manifest
 from jiyi.models.errors import ModelUnavailableError
 from jiyi.models.files import MANIFEST
@@ -109,14 +109,10 @@ def export_e5(source: Path, folder: Path, precision: str = "int8", *, progress: 
             "version": "1",
             "kind": "onnx-embedder",
             "origin": "built",
-            "languages": ["en", "zh"],
-            "licence": "MIT",
+            **E5_SMALL,
             "max_tokens": c.positions,
             "dim": c.hidden,
-            "pooling": "mean",
             "normalize": True,
-            "query_prefix": "query: ",
-            "passage_prefix": "passage: ",
             "precision": checked,
             "pad_id": 1,
             "pieces": len(rows),

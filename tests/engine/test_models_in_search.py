@@ -240,6 +240,21 @@ def test_two_scorers_of_one_name_and_one_with_a_legs_name_are_all_explained(ten:
 # ------------------------------------------------------------------------------------------ scores and deadlines
 
 
+def test_what_a_scorer_could_not_read_is_explained_and_adds_up(engine: jiyi.Engine) -> None:
+    fill(engine, ["text3", "text1", "徒步旅行", "text2"])
+    hits = ask(engine, PairScorer(number, knows=reads_latin))
+    (unread,) = (hit for hit in hits if hit.memory.id == "i2")
+    factors = unread.factors
+    assert factors["reranked"]["pairs"]["raw"] is None
+    assert factors["rerank"]["looked_at"]
+    shares = [factors["rerank"]["before_share"], factors["reranked"]["pairs"]["share"]]
+    assert sum(shares) == pytest.approx(unread.score)
+    assert shares[1] / shares[0] == pytest.approx(0.7 / 0.3)  # both are the first stage's
+    line = "– where a scorer could not read it: it counts there as before rerank does"
+    assert line in hits.explain()
+    assert line not in ask(engine, PairScorer()).explain()
+
+
 def test_a_model_sees_who_speaks(engine: jiyi.Engine) -> None:
     engine.add("I love hiking", speaker="Ana")
     engine.add("and so do you hiking")

@@ -17,7 +17,7 @@ from jiyi.config import PRESETS, SHIPPED_CROSS_ENCODER, SearchConfig, preset_nam
 from jiyi.evaluation import EvalSet, Question, evaluate
 from jiyi.hits import Hits
 from jiyi.memory import Memory
-from jiyi.models import available, records
+from jiyi.models import available, records, registry
 from tests.engine.conftest import Child
 from tests.engine.embedders import HashTable, PairScorer
 
@@ -299,6 +299,50 @@ def test_a_transformer_that_is_damaged_leaves_words(folder: Path, cache: Path, t
     assert _model_of(folder) == TABLE
 
 
+def test_several_scorers_on_the_command_line(
+    folder: Path, ranker: PairScorer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with jiyi.open(folder) as engine:
+        engine.add_many(TEXTS)
+
+    def reranked(value: str) -> list[str]:
+        assert main(["search", "tea", "--store", str(folder), "--json", "--explain", "--set", f"rerank={value}"]) == 0
+        return list(json.loads(capsys.readouterr().out.splitlines()[0])["factors"].get("reranked", ()))
+
+    assert reranked(f"bm25,{SHIPPED_CROSS_ENCODER}") == ["bm25", SHIPPED_CROSS_ENCODER]
+    assert reranked(f'["{SHIPPED_CROSS_ENCODER}", "bm25"]') == [SHIPPED_CROSS_ENCODER, "bm25"]
+    assert reranked("bm25") == ["bm25"]
+    assert reranked("") == []
+
+
+def test_a_store_whose_own_model_was_damaged_since_says_so(folder: Path, cache: Path, tiny: Path) -> None:
+    install(cache, tiny, "e5-small")
+    with jiyi.open(folder, preset="balanced") as engine:
+        engine.add("tea")
+    model = cache / "models" / "e5-small" / "model.onnx"
+    content = model.read_bytes()
+    for damage in (content[:-5], content[:-5] + b"flip!"):
+        model.write_bytes(damage)
+        registry._loaded.clear()
+        with jiyi.open(folder) as engine:
+            hits = engine.search("tea")
+            assert [hit.memory.text for hit in hits] == ["tea"]
+            (told,) = [str(note) for note in hits.degraded if note.stage == "dense"]
+            assert "which cannot be loaded (" in told
+            assert "model.onnx" in told
+            assert "mend it" in told
+            assert engine.stats()["mismatch"] in told
+            with pytest.raises(jiyi.ModelMismatchError, match="cannot be loaded") as refused:
+                engine.add("more")
+            assert refused.value.damage is not None
+    model.unlink()
+    (model.parent / "manifest.json").unlink()
+    model.parent.joinpath("tokenizer.json").unlink()
+    model.parent.rmdir()
+    with jiyi.open(folder) as engine, pytest.raises(jiyi.ModelMismatchError, match="open it with"):
+        engine.add("more")  # there is no such model: nothing is damaged
+
+
 def test_damage_to_what_ships_is_told_and_takes_no_other_model(
     folder: Path, cache: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,17 +398,20 @@ LOADED = (
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "fresh"),
     [
-        "import jiyi",
-        "import jiyi, jiyi.engine, jiyi.models, jiyi.cli, jiyi.evaluation",
-        "import jiyi; e = jiyi.open(); e.add('tea'); assert e.search('tea', preset='fast').degraded == ()",
-        "import jiyi; e = jiyi.open(preset='balanced'); e.add('tea'); assert e.search('tea').ids",
-        "import jiyi; e = jiyi.open(device='cuda'); e.add('tea'); assert e.search_many(['tea'], rerank='bm25')[0].ids",
+        ("import jiyi", True),
+        ("import jiyi, jiyi.engine, jiyi.models, jiyi.cli, jiyi.evaluation", True),
+        ("import jiyi; e = jiyi.open(); e.add('tea'); assert e.search('tea', preset='fast').degraded == ()", False),
+        ("import jiyi; e = jiyi.open(preset='balanced'); e.add('tea'); assert e.search('tea').ids", False),
+        (
+            "import jiyi; e = jiyi.open(device='cuda'); e.add('tea'); e.search_many(['tea'], rerank='bm25')[0].ids[0]",
+            False,
+        ),
     ],
 )
-def test_what_needs_no_session_imports_no_runtime(child: Child, cache: Path, code: str) -> None:
-    done = child(f"{code}\n{LOADED}", env={"JIYI_CACHE": str(cache)})
+def test_what_needs_no_session_imports_no_runtime(child: Child, cache: Path, code: str, fresh: bool) -> None:
+    done = child(f"{code}\n{LOADED}", fresh=fresh, env={"JIYI_CACHE": str(cache)})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == "[]"
 

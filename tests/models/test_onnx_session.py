@@ -181,7 +181,9 @@ def _truncated(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda _: b"", lambda _: b"not a model", lambda _: b"\x08\x08" + bytes(500), _truncated], ids=str
+    "damage",
+    [lambda _: b"", lambda _: b"not a model", lambda _: b"\x08\x08" + bytes(500), _truncated],
+    ids=["empty", "text", "zeros", "truncated"],
 )
 def test_damaged_file_is_an_error_that_says_what_to_do(folder: Path, tmp_path: Path, damage: Any) -> None:
     path = tmp_path / "model.onnx"
