@@ -31,6 +31,8 @@ from jiyi.kernels import (
     quantized,
     topk,
 )
+from jiyi.kernels.bm25_top_k import bm25_top_k
+from jiyi.kernels.postings import build_postings, document_frequencies
 
 CANDIDATES = [20, 100, 1_000]
 SCANS = [1_000, 10_000, 100_000]
@@ -333,17 +335,18 @@ def case_near_copies(n: int) -> Case:
 
 def case_bm25_scores(n: int) -> Case:
     t = texts(n)
-    postings = bm25.build_postings(t.indptr, t.ids, t.freqs, n, VOCABULARY)
+    postings = build_postings(t.indptr, t.ids, t.freqs, t.lengths, n, VOCABULARY)
     query = np.array([3, 40, 300, 2_500, 29_000], np.uint32)
-    df = bm25.document_frequencies(query, postings, n, t.indptr, t.ids, n, t.all)
+    df = document_frequencies(query, postings, n, t.indptr, t.ids, n, t.all)
     weights, average = bm25.idf(df, n), float(t.lengths.mean())
     columns = (t.indptr, t.ids, t.freqs, t.lengths)
+    freqs = t.freqs[np.argsort(t.ids, kind="stable")]
 
     def baseline() -> np.ndarray:
         scores = np.zeros(n)
         for token, weight in zip(query.tolist(), weights.tolist(), strict=True):
             span = slice(postings.indptr[token], postings.indptr[token + 1])
-            rows, f = postings.rows[span], postings.freqs[span]
+            rows, f = postings.rows[span], freqs[span]
             scores[rows] += weight * f * 2.2 / (f + 1.2 * (0.25 + 0.75 * t.lengths[rows] / average))
         return scores
 
@@ -376,13 +379,31 @@ def python_bm25(t: Texts, n: int, query: list[int], average: float) -> Callable[
 def case_bm25_scan(n: int) -> Case:
     """The same without postings: every row is new."""
     t = texts(n)
-    nothing = bm25.build_postings(t.indptr, t.ids, t.freqs, 0, 0)
+    nothing = build_postings(t.indptr, t.ids, t.freqs, t.lengths, 0, 0)
     query, weights, average = np.array([3, 40, 300, 2_500, 29_000], np.uint32), np.ones(5), float(t.lengths.mean())
     columns = (t.indptr, t.ids, t.freqs, t.lengths)
     return Case(
         lambda: bm25.bm25_scores(query, weights, nothing, 0, *columns, n, t.all, average, k1=1.2, b=0.75),
         python_bm25(t, n, query.tolist(), average),
         "Python dicts",
+    )
+
+
+def case_bm25_top_k(n: int) -> Case:
+    t = texts(n)
+    postings = build_postings(t.indptr, t.ids, t.freqs, t.lengths, n, VOCABULARY)
+    query = np.array([3, 40, 300, 2_500, 29_000], np.uint32)
+    weights, average = bm25.idf(document_frequencies(query, postings, n, t.indptr, t.ids, n, t.all), n), 20.0
+    corpus = (query, weights, postings, n, t.indptr, t.ids, t.freqs, t.lengths, n, t.all, average)
+
+    def baseline() -> Any:
+        return topk.top_k(bm25.bm25_scores(*corpus, k1=1.2, b=0.75), t.all, 50, above=0.0)
+
+    return Case(
+        lambda: bm25_top_k(*corpus, 50, k1=1.2, b=0.75),
+        baseline,
+        "bm25_scores and top_k",
+        lambda got, expected: all(map(np.array_equal, got, expected)),
     )
 
 
@@ -567,6 +588,7 @@ PAIRS = [
         (case, n)
         for case in (
             case_bm25_scores,
+            case_bm25_top_k,
             case_bm25_scan,
             case_top_k,
             case_dense_top_k,

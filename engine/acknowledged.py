@@ -45,8 +45,12 @@ class Acknowledged:
         with suppress(OSError):
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-            os.write(self._descriptor, _RECORD.pack(sequence, zlib.crc32(_RECORD.pack(sequence, 0))))
+            content = _RECORD.pack(sequence, zlib.crc32(_RECORD.pack(sequence, 0)))
+            if hasattr(os, "pwrite"):
+                os.pwrite(self._descriptor, content, 0)
+            else:
+                os.lseek(self._descriptor, 0, os.SEEK_SET)
+                os.write(self._descriptor, content)
 
     def close(self, *, whole: bool) -> None:
         """Close the file; `whole`: the ledger has everything, and the file goes."""

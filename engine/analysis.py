@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from jiyi.kernels.topk import first_nonfinite_row
 from jiyi.ledger import DerivedRow
 from jiyi.memory import Memory
 from jiyi.models.protocols import Embedder, TokenTable
-from jiyi.terms import memory_terms
+from jiyi.models.static import StaticEmbedder
+from jiyi.quoted import quoted
+from jiyi.terms import memory_term_bytes
 
 
 def as_vector(vector: Any, dim: int | None, what: str) -> NDArray[np.float32]:
@@ -62,22 +65,16 @@ def analyse(
         DimensionError: the embedder returned vectors of another length than it says.
     """
     texts = [spoken(memory) for memory in memories]
-    columns = memory_terms(memories)
+    cut = memory_term_bytes(memories)
     if table is not None:
         token_indptr, tokens = table.token_rows(texts)
     else:
         token_indptr, tokens = np.zeros(len(texts) + 1, dtype=np.int64), np.empty(0, dtype=np.uint32)
     made = _embedded(memories, texts, vectors, embedder, table, token_indptr, tokens)
-    terms, freqs, token_bytes = columns.terms.tobytes(), columns.freqs.tobytes(), tokens.tobytes()
-    bounds, token_bounds = columns.indptr.tolist(), token_indptr.tolist()
+    token_bytes, bounds = tokens.tobytes(), token_indptr.tolist()
     return [
-        DerivedRow(
-            vector=made[i],
-            terms=terms[8 * bounds[i] : 8 * bounds[i + 1]],
-            freqs=freqs[2 * bounds[i] : 2 * bounds[i + 1]],
-            tokens=token_bytes[4 * token_bounds[i] : 4 * token_bounds[i + 1]],
-        )
-        for i in range(len(memories))
+        DerivedRow(vector, terms, freqs, token_bytes[4 * start : 4 * end])
+        for vector, (terms, freqs), (start, end) in zip(made, cut, pairwise(bounds), strict=True)
     ]
 
 
@@ -97,7 +94,10 @@ def checked_embeddings(
         DimensionError: the rows are of another length than it says.
     """
     what = f"what the embedder {embedder.name!r} returned"
-    embedded = _as_float32(returned, what)
+    if type(returned) is np.ndarray and returned.dtype == np.float32 and returned.flags.c_contiguous:
+        embedded: NDArray[np.float32] = returned
+    else:
+        embedded = _as_float32(returned, what)
     if embedded.ndim != 2 or len(embedded) != count:
         raise ValueError(f"{what} has shape {embedded.shape}; for {count} texts it must be one row each")
     if embedded.shape[1] != embedder.dim:
@@ -128,15 +128,20 @@ def _embedded(
     given: object = embedder
     own = table if table is given else embedder if isinstance(embedder, TokenTable) else None
     if own is not None:
-        made_here = own.embed_rows(token_indptr, tokens)[missing]
+        made_here = own.embed_rows(token_indptr, tokens)
+        if len(missing) < len(vectors):
+            made_here = made_here[missing]
     else:
         made_here = embedder.embed([texts[i] for i in missing])
-    embedded = checked_embeddings(
-        made_here,
-        embedder,
-        len(missing),
-        lambda bad: f"{missing[bad]} of the batch (id {memories[missing[bad]].id[:80]!r})",
-    )
+    if type(own) is StaticEmbedder:  # whose kernel returns nothing but finite rows
+        embedded = made_here
+    else:
+        embedded = checked_embeddings(
+            made_here,
+            embedder,
+            len(missing),
+            lambda bad: f"{missing[bad]} of the batch (id {quoted(memories[missing[bad]].id)})",
+        )
     content, width = embedded.tobytes(), 4 * embedder.dim
     for place, i in enumerate(missing):
         made[i] = content[width * place : width * (place + 1)]

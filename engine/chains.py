@@ -46,6 +46,18 @@ class Chains:
         for row in rows.tolist():
             self._insert(row, live)
 
+    def append(self, group: int, time_s: float, live: NDArray[np.uint8]) -> bool:
+        """Add one row, as `extend` does; return whether it is linked to another."""
+        row = self._groups.size
+        self._groups.append(group)
+        self._times_s.append(time_s)
+        self.previous.append(-1)
+        self.next.append(-1)
+        if group == 0:
+            return False
+        self._insert(row, live)
+        return bool(self.previous.values[row] >= 0 or self.next.values[row] >= 0)
+
     def _insert(self, row: int, live: NDArray[np.uint8]) -> None:
         group, time_s = int(self._groups.values[row]), self._times_s.values[row]
         first, last = self._first.get(group), self._last.get(group)

@@ -31,6 +31,14 @@ class Column:
         self.values[self.size : needed] = more
         self.size = needed
 
+    def append(self, value: Any) -> None:
+        """Add one row behind the last: a number, or an array where rows have a width."""
+        size = self.size
+        if size == len(self.values):
+            self.reserve(size + 1)
+        self.values[size] = value
+        self.size = size + 1
+
     def replace(self, values: NDArray[Any]) -> None:
         """Put other rows in place of all; what was shown before stays as it was."""
         self.values = values

@@ -22,7 +22,7 @@ from jiyi.ledger import COLUMN_FIELDS, LABEL_MASK, ColumnRow, DerivedRow, column
 from jiyi.memory import Memory
 from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.store import Ready, Store
-from jiyi.terms import ANALYZER_VERSION, memory_terms
+from jiyi.terms import ANALYZER_VERSION, memory_term_bytes
 
 # Rows a transaction: few enough that a writer that waits for it waits for milliseconds.
 _STAGED_TOGETHER: Final = 128
@@ -266,10 +266,8 @@ class Builder:
             some = places[start : start + _CUT_TOGETHER]
             found = dict(self._memories([part[i].key for i in some]))
             held = [i for i in some if part[i].key in found]
-            columns = memory_terms([found[part[i].key] for i in held])
-            bounds = columns.indptr.tolist()
-            for i, first, last in zip(held, bounds[:-1], bounds[1:], strict=True):
-                terms, freqs = columns.terms[first:last].tobytes(), columns.freqs[first:last].tobytes()
+            cut = memory_term_bytes([found[part[i].key] for i in held])
+            for i, (terms, freqs) in zip(held, cut, strict=True):
                 made[i] = column_row(part[i].key, found[part[i].key], DerivedRow(None, terms, freqs, b""))
             time.sleep(_GIVE_WAY_S)
         return made

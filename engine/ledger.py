@@ -22,7 +22,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from jiyi import acknowledged, distilled, generations, originals, page_sums
 from jiyi.acknowledged import Acknowledged
@@ -40,12 +40,14 @@ from jiyi.checksums import (
     unsound_vectors,
 )
 from jiyi.connections import Connections
+from jiyi.copying import Copied, copy_ledger
 from jiyi.derived import flush_to_disk, remove_partial
 from jiyi.disk_errors import os_error_of
 from jiyi.erase import NOTE, empty_log, purge_leftovers
 from jiyi.errors import ClosedError, DamagedError, StoreError, StoreVersionError
 from jiyi.memory import KINDS, Memory
 from jiyi.migration import keep_copy, remove_copies
+from jiyi.paths import said_by, shown
 from jiyi.schema import FORMAT_VERSION, SCHEMA, UPGRADES
 from jiyi.timestamps import from_microseconds, to_microseconds
 
@@ -59,6 +61,8 @@ DAMAGED: Final = (
     "store, and a snapshot can be put in its place (`jiyi restore`)"
 )
 
+# Namespaces whose numbers are remembered: a store may have a million.
+_MOST_NAMES: Final = 1_024
 # As many rows as there are.
 _ALL: Final = 2**31 - 1
 _UNDECODABLE: Final = "Could not decode to UTF-8"
@@ -81,6 +85,11 @@ ColumnRow = tuple[int, int, int, int | None, int, int, bytes, bytes, bytes]
 _STORED: Final = (
     "key, namespace, id, kind, timestamp_us, expires_us, session, speaker, metadata, sources, checksum, text, "
     "subject, predicate, object, multivalued, title, steps, use_when"
+)
+
+_INSERT_MEMORY: Final = f"INSERT INTO memories ({_STORED}) VALUES ({', '.join('?' * len(_STORED.split(', ')))})"
+_INSERT_COLUMNS: Final = (
+    f"INSERT INTO columns ({COLUMN_FIELDS}, checksum, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 _USAGE_FIELDS: Final = "key, uses, last_used_us, successes, failures"
@@ -111,6 +120,8 @@ class Written:
     sequence: int
     usage: list[UsageRow] = field(default_factory=list)
     """How memories were used, of those for which this changed (and of the new ones that were used before)."""
+    rows: list[ColumnRow] = field(default_factory=list)
+    """What it has put into the columns, but for the vectors: one row a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +215,15 @@ def _microseconds(value: datetime | None) -> int | None:
     return None if value is None else to_microseconds(value)
 
 
-def _memory_row(key: int, memory: Memory) -> tuple[Any, ...]:
-    """A memory as the table of memories keeps it."""
+def _memory_row(columns: ColumnRow, memory: Memory) -> tuple[Any, ...]:
+    """A memory as the table of memories keeps it, by what `column_row` made of it."""
+    key, kind, timestamp_us, expires_us = columns[:4]
     row = (
         key,
         memory.id,
-        KINDS.index(memory.kind),
-        to_microseconds(memory.timestamp),
-        _microseconds(memory.expires_at),
+        kind,
+        timestamp_us,
+        expires_us,
         memory.session,
         memory.speaker,
         json.dumps(memory.metadata, ensure_ascii=False) if memory.metadata else None,
@@ -321,23 +333,58 @@ def key_range(namespace: int) -> tuple[int, int]:
     return namespace << LABEL_BITS, namespace << LABEL_BITS | LABEL_MASK
 
 
-@contextmanager
-def _store_errors(doing: str, path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.ProgrammingError as error:
-        if "closed" in str(error):  # by another thread, while this one was reading
-            raise ClosedError from error
-        raise StoreError(f"{doing} failed: {error}") from error
-    except sqlite3.Error as error:
+class _StoreErrors:
+    """Raises StoreError for SQLite's errors. A class, as a generator takes as long to enter as a small statement."""
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: Path | None) -> None:
+        self._doing, self._path = doing, path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            self._refuse(error)
+
+    def _refuse(self, error: sqlite3.Error) -> NoReturn:
+        if isinstance(error, sqlite3.ProgrammingError):
+            if "closed" in str(error):  # by another thread, while this one was reading
+                raise ClosedError from error
+            raise StoreError(f"{self._doing} failed: {error}") from error
         if _UNDECODABLE in str(error):  # the rest of the message is what the ledger holds
-            raise StoreError(f"{doing} failed: a text is no UTF-8 any more; {DAMAGED}") from None
+            raise StoreError(f"{self._doing} failed: a text is no UTF-8 any more; {DAMAGED}") from None
         code = getattr(error, "sqlite_errorcode", None)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "malformed" in str(error):
             advice = DAMAGED
         else:
             advice = "free space and permissions of the folder are worth a look"
-        raise StoreError(f"{doing} failed: {error}; {advice}") from (os_error_of(error, path) or error)
+        raise StoreError(f"{self._doing} failed: {error}; {advice}") from (os_error_of(error, self._path) or error)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the only writer need not ask the file for again, as long as it writes nothing but memories."""
+
+    sequence: int
+    merged: bool
+    """Whether any memory is merged into another."""
+    distilled: bool
+    """Whether any was distilled, or made by that."""
+    beside: bool
+    """Whether there are generations of the columns beside the one that serves."""
+    namespaces: dict[str, int] = field(default_factory=dict)
+    """Numbers of namespaces, those used lately."""
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> _Known:
+        """Ask the file."""
+        sequence, merged, made, beside = connection.execute(
+            "SELECT (SELECT value FROM manifest WHERE key = 'sequence'), EXISTS (SELECT 1 FROM merged), "
+            "EXISTS (SELECT 1 FROM distilled_ids), EXISTS (SELECT 1 FROM generations)"
+        ).fetchone()
+        return cls(int(sequence), bool(merged), bool(made), bool(beside))
 
 
 class Ledger:
@@ -360,6 +407,7 @@ class Ledger:
         self._write_lock = threading.RLock()
         self._within = False
         self._changed = self._renamed = False
+        self._known: _Known | None = None
         self.trusted = False
         """Whether somebody has looked at the ledger's pages (`recovery`), so that closing may vouch for them."""
         self.wrong_pages = None if self.path is None else page_sums.wrong_pages(self.path)
@@ -367,9 +415,11 @@ class Ledger:
         self._sums = None if self.path is None else page_sums.read(self.path)
         self._acknowledged = None if self.path is None or read_only else Acknowledged(self.path)
         reached = None if self.path is None else acknowledged.read(self.path)
-        with _store_errors(f"opening {self.path or 'a store in memory'}", self.path):
+        with _StoreErrors(f"opening {shown(self.path or 'a store in memory')}", self.path):
             if self.path is not None and read_only and not self.path.exists():
-                raise StoreError(f"{self.path} does not exist, so there is nothing to read; open it for writing first")
+                raise StoreError(
+                    f"{shown(self.path)} does not exist, so there is nothing to read; open it for writing first"
+                )
             self._connections = Connections(
                 self.path, read_only=read_only, durability=durability, write_lock=self._write_lock
             )
@@ -387,16 +437,16 @@ class Ledger:
 
     def _prepare(self) -> None:
         """Make the tables of a new store, bring an older one up to date, refuse one of another format."""
-        with _store_errors(f"opening {self.path or 'a store in memory'}", self.path):
+        with _StoreErrors(f"opening {shown(self.path or 'a store in memory')}", self.path):
             if self.path is not None and not self.read_only:
                 try:
                     page_sums.drop(self.path)
                     remove_partial(self.path.parent)
                 except OSError as error:
-                    raise StoreError(f"cannot write in {self.path.parent}: {error}") from error
+                    raise StoreError(f"cannot write in {shown(self.path.parent)}: {said_by(error)}") from error
             if self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 if self.read_only:
-                    raise StoreError(f"{self.path} holds no store yet; open it for writing first")
+                    raise StoreError(f"{shown(str(self.path))} holds no store yet; open it for writing first")
                 self._writer.executescript(SCHEMA.format(format=FORMAT_VERSION, store=uuid.uuid4().hex))
             found = self.manifest().get("format") if self._has_manifest() else None
             if self.path is not None and not self.read_only and found in UPGRADES:
@@ -419,7 +469,7 @@ class Ledger:
             except PermissionError:  # not ours, so not new
                 return
             except OSError as error:
-                raise StoreError(f"{folder} could not be flushed to the disk: {error}") from error
+                raise StoreError(f"{shown(folder)} could not be flushed to the disk: {said_by(error)}") from error
 
     # ------------------------------------------------------------------------------------------ connections
 
@@ -431,10 +481,10 @@ class Ledger:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection for reading: nothing else uses it meanwhile."""
         if self.path is None:
-            with self._write_lock, _store_errors("reading the store", self.path):
+            with self._write_lock, _StoreErrors("reading the store", self.path):
                 yield self._writer
             return
-        with _store_errors("reading the store", self.path):
+        with _StoreErrors("reading the store", self.path):
             connection = self._connections.take()
             try:
                 yield connection
@@ -449,26 +499,56 @@ class Ledger:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._write_lock, _store_errors("writing to the store", self.path):
-            if self._within:  # part of a larger transaction, which ends with `changing`
+    def _writing(self, *, plain: bool = False) -> Iterator[sqlite3.Connection]:
+        """Lend the writing connection for one transaction.
+
+        Args:
+            plain: it changes nothing of what is known but by `_known` itself.
+        """
+        with self._write_lock, _StoreErrors("writing to the store", self.path):
+            if self._within:  # part of a larger transaction, which ends with `changing` and may write what it likes
+                self._known = None
                 yield self._writer
+                self._known = None
                 return
-            self._writer.execute("BEGIN IMMEDIATE")
+            writer = self._writer
+            if not plain:
+                self._known = None
+            writer.execute("BEGIN IMMEDIATE")
             self._within = True
             try:
                 self._begin_session()
-                yield self._writer
-                self._writer.execute("COMMIT")
+                yield writer
+                known = self._known if plain else None
+                sequence = self._sequence(writer) if known is None else known.sequence
+                writer.execute("COMMIT")
+                self._known = known
                 self._renamed = True
                 if self._acknowledged is not None:
-                    self._acknowledged.note(self._sequence(self._writer))
+                    self._acknowledged.note(sequence)
             except BaseException:
+                self._known = None
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
                 raise
             finally:
                 self._within = False
+
+    def _look(self, connection: sqlite3.Connection) -> _Known:
+        """Return what is known, within a transaction."""
+        known = self._known
+        if known is None:
+            known = self._known = _Known.of(connection)
+        return known
+
+    @property
+    def has_merged(self) -> bool:
+        """Whether any memory is merged into another."""
+        known = self._known
+        if known is not None:
+            return known.merged
+        with self.reading() as connection:
+            return originals.any_in(connection)
 
     def _begin_session(self) -> None:
         """Before the first change since opening: what is known of the file's pages is of another state from here on."""
@@ -520,7 +600,7 @@ class Ledger:
 
     def data_version(self) -> tuple[int, int]:
         """Return what changes whenever another process has committed."""
-        with self._write_lock, _store_errors("reading the store", self.path):
+        with self._write_lock, _StoreErrors("reading the store", self.path):
             return self._connections.version()
 
     # ----------------------------------------------------------------------------------------------- writing
@@ -547,42 +627,43 @@ class Ledger:
             inherit_usage: a memory that says nothing of its usage has that of the one it replaces.
             then: does the rest of the transaction, when the memories are written.
         """
-        with self._writing() as connection:
-            sequence = self._sequence(connection)
+        with self._writing(plain=then is None) as connection:
+            known = self._look(connection)
+            sequence = known.sequence
             namespaces = self._namespace_numbers(connection, {memory.namespace for memory in memories})
             # Replaced memories end first (their numbers come first), then the new ones get theirs.
             ended = self._keys_of_ids(connection, namespaces, memories)
-            used = self._usage_by_id(connection, ended) if inherit_usage else {}
+            used = self._usage_by_id(connection, ended) if ended and inherit_usage else {}
             sequence = self._end(connection, ended, sequence, replaced=True)
-            others = [key for key in ending if self._holds(connection, key)]
-            sequence = self._end(connection, others, sequence, replaced=hiding)
-            ended = [*ended, *others]
-            originals.replaced(connection, [(namespaces[memory.namespace], memory.id) for memory in memories])
+            if ending:
+                others = [key for key in ending if self._holds(connection, key)]
+                sequence = self._end(connection, others, sequence, replaced=hiding)
+                ended = [*ended, *others]
+            if known.merged:
+                originals.replaced(connection, [(namespaces[memory.namespace], memory.id) for memory in memories])
             keys = [
                 namespaces[memory.namespace] << LABEL_BITS | label
                 for label, memory in enumerate(memories, start=sequence + 1)
             ]
             sequence += len(memories)
-            connection.executemany(
-                f"INSERT INTO memories ({_STORED}) VALUES ({', '.join('?' * len(_STORED.split(', ')))})",
-                (_memory_row(key, memory) for key, memory in zip(keys, memories, strict=True)),
-            )
             rows = [column_row(key, memory, row) for key, memory, row in zip(keys, memories, derived, strict=True)]
             vectors = [row.vector for row in derived]
+            connection.executemany(_INSERT_MEMORY, map(_memory_row, rows, memories))
             connection.executemany(
-                f"INSERT INTO columns ({COLUMN_FIELDS}, checksum, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
+                _INSERT_COLUMNS,
+                [
                     (*columns, checksum, vector)
                     for columns, checksum, vector in zip(rows, columns_checksums(rows, vectors), vectors, strict=True)
-                ),
+                ],
             )
-            generations.added(connection, keys)
+            if known.beside:
+                generations.added(connection, keys)
             usage = self._usage_of(keys, memories, used)
             self._set_usage(connection, usage, sequence)
             if then is not None:
                 then(connection)
             self._finish(connection, sequence, manifest)
-        return Written(keys, ended, sequence, usage)
+        return Written(keys, ended, sequence, usage, rows)
 
     @staticmethod
     def _holds(connection: sqlite3.Connection, key: int) -> bool:
@@ -625,11 +706,11 @@ class Ledger:
 
         They were used last at `now_us`, unless a later moment is known.
         """
-        with self._writing() as connection:
-            sequence = self._sequence(connection) + 1
+        with self._writing(plain=True) as connection:
+            sequence = self._look(connection).sequence + 1
             rows: list[UsageRow] = []
             for key in dict.fromkeys(keys):
-                if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone() is None:
+                if not self._holds(connection, key):
                     continue
                 query = f"SELECT {_USAGE_FIELDS} FROM usage WHERE key = ?"
                 _, used, last_us, went_well, failed = connection.execute(query, (key,)).fetchone() or (0, 0, None, 0, 0)
@@ -642,11 +723,9 @@ class Ledger:
 
     def delete(self, keys: Sequence[int]) -> Written:
         """End memories durably, all or none. Keys that hold nothing are passed over."""
-        with self._writing() as connection:
-            held = [
-                key for key in keys if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone()
-            ]
-            sequence = self._end(connection, held, self._sequence(connection))
+        with self._writing(plain=True) as connection:
+            held = [key for key in keys if self._holds(connection, key)]
+            sequence = self._end(connection, held, self._look(connection).sequence)
             self._finish(connection, sequence, {})
         return Written([], held, sequence)
 
@@ -654,27 +733,32 @@ class Ledger:
     def _sequence(connection: sqlite3.Connection) -> int:
         return int(connection.execute("SELECT value FROM manifest WHERE key = 'sequence'").fetchone()[0])
 
-    @staticmethod
-    def _finish(connection: sqlite3.Connection, sequence: int, manifest: dict[str, Any]) -> None:
+    def _finish(self, connection: sqlite3.Connection, sequence: int, manifest: dict[str, Any]) -> None:
         if sequence > LABEL_MASK:
             raise StoreError(f"the store has used all its {LABEL_MASK} sequence numbers; export it into a new one")
-        connection.executemany(
-            "INSERT OR REPLACE INTO manifest VALUES (?, ?)", list({**manifest, "sequence": sequence}.items())
-        )
+        connection.execute("UPDATE manifest SET value = ? WHERE key = 'sequence'", (sequence,))
+        if manifest:
+            connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", list(manifest.items()))
+        if self._known is not None:
+            self._known.sequence = sequence
 
-    @staticmethod
-    def _end(connection: sqlite3.Connection, keys: Sequence[int], sequence: int, *, replaced: bool = False) -> int:
+    def _end(
+        self, connection: sqlite3.Connection, keys: Sequence[int], sequence: int, *, replaced: bool = False
+    ) -> int:
         """Delete memories; what is known of them besides stays if memories with their ids are to follow."""
         if not keys:
             return sequence
-        if not replaced:
+        known = self._look(connection)
+        if not replaced and (known.merged or known.distilled):
             query = "SELECT namespace, id FROM memories WHERE key = ?"
             places = [place for key in keys if (place := connection.execute(query, (key,)).fetchone()) is not None]
             distilled.ended(connection, [*places, *originals.ended(connection, places)])
-        connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in keys))
-        connection.executemany("DELETE FROM columns WHERE key = ?", ((key,) for key in keys))
-        generations.ended(connection, keys)
-        connection.executemany("DELETE FROM usage WHERE key = ?", ((key,) for key in keys))
+        gone = [(key,) for key in keys]
+        connection.executemany("DELETE FROM memories WHERE key = ?", gone)
+        connection.executemany("DELETE FROM columns WHERE key = ?", gone)
+        if known.beside:
+            generations.ended(connection, keys)
+        connection.executemany("DELETE FROM usage WHERE key = ?", gone)
         connection.executemany("INSERT INTO tombstones VALUES (?, ?)", enumerate(keys, start=sequence + 1))
         return sequence + len(keys)
 
@@ -683,6 +767,10 @@ class Ledger:
         connection: sqlite3.Connection, namespaces: dict[str, int], memories: Sequence[Memory]
     ) -> list[int]:
         """Keys of the memories that have the ids of these."""
+        if len(memories) == 1:
+            (memory,) = memories
+            query = "SELECT key FROM memories WHERE namespace = ? AND id = ?"
+            return [row[0] for row in connection.execute(query, (namespaces[memory.namespace], memory.id))]
         ids: dict[str, list[str]] = {}
         for memory in memories:
             ids.setdefault(memory.namespace, []).append(memory.id)
@@ -693,16 +781,21 @@ class Ledger:
             for row in connection.execute(query, (namespaces[name], json.dumps(wanted)))
         ]
 
-    @staticmethod
-    def _namespace_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+    def _namespace_numbers(self, connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+        known = self._look(connection).namespaces
         numbers: dict[str, int] = {}
         for name in sorted(names):
-            row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
-            if row is None:
-                row = connection.execute(
-                    "INSERT INTO namespaces (name) VALUES (?) RETURNING namespace", (name,)
-                ).fetchone()
-            numbers[name] = int(row[0])
+            number = known.get(name)
+            if number is None:
+                row = connection.execute("SELECT namespace FROM namespaces WHERE name = ?", (name,)).fetchone()
+                if row is None:
+                    row = connection.execute(
+                        "INSERT INTO namespaces (name) VALUES (?) RETURNING namespace", (name,)
+                    ).fetchone()
+                if len(known) == _MOST_NAMES:
+                    known.clear()
+                number = known[name] = int(row[0])
+            numbers[name] = number
         return numbers
 
     def replace_terms(self, batches: Iterable[list[tuple[int, bytes, bytes]]], manifest: dict[str, Any]) -> None:
@@ -733,7 +826,7 @@ class Ledger:
             distilled.tidy(connection)
             self._finish(connection, sequence, {"tombstones_from": sequence + 1})
         if self.path is not None:
-            with self._write_lock, _store_errors("compacting the store", self.path):
+            with self._write_lock, _StoreErrors("compacting the store", self.path):
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return Written([], expired, sequence)
@@ -749,9 +842,7 @@ class Ledger:
             What was written, the namespaces that were left empty, and all that unfinished erasures concern.
         """
         with self._writing() as connection:
-            held = [
-                key for key in keys if connection.execute("SELECT 1 FROM memories WHERE key = ?", (key,)).fetchone()
-            ]
+            held = [key for key in keys if self._holds(connection, key)]
             sequence = self._end(connection, held, self._sequence(connection))
             distilled.tidy(connection)
             purge_leftovers(connection)
@@ -779,7 +870,7 @@ class Ledger:
 
     def scrub(self, wait_s: float) -> None:
         """Leave no byte in the file and its log of what was deleted; see `erase.empty_log`. Ends what `erase` began."""
-        with self._write_lock, _store_errors("erasing from the store", self.path):
+        with self._write_lock, _StoreErrors("erasing from the store", self.path):
             if self.path is not None:
                 self._begin_session()
                 remove_copies(self.path)
@@ -795,18 +886,20 @@ class Ledger:
     def checkpoint(self) -> None:
         """Move what the write-ahead log holds into the file, and onto the disk."""
         if self.path is not None and not self.read_only:
-            with self._write_lock, _store_errors("writing to the store", self.path):
+            with self._write_lock, _StoreErrors("writing to the store", self.path):
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def copy_to(self, folder: Path) -> None:
-        """Write a consistent copy of the ledger into a folder, while writing goes on."""
-        with self.reading() as source, _store_errors(f"copying the store to {folder}", folder / FILE_NAME):
-            target = sqlite3.connect(folder / FILE_NAME)
+    def copy_to(self, folder: Path, progress: Callable[[int, int], None] | None = None) -> Copied:
+        """Write a copy of one moment of the ledger into a folder, while writing goes on; see `copy_ledger`."""
+        with self.reading() as source:
+            if self.path is not None:
+                source.execute("BEGIN")
             try:
-                source.backup(target)  # in one go: by parts it would begin again whenever something is written
+                with _StoreErrors(f"copying the store to {shown(folder)}", folder / FILE_NAME):
+                    return copy_ledger(source, folder / FILE_NAME, progress)
             finally:
-                target.close()
-        flush_to_disk(folder / FILE_NAME)
+                if self.path is not None:
+                    source.execute("COMMIT")
 
     # ----------------------------------------------------------------------------------------------- reading
 
@@ -971,15 +1064,24 @@ class Ledger:
                 yield row[0], to_memory(row, name, part)
 
     def pages(
-        self, namespaces: Sequence[str], condition: str, parameters: Sequence[Any], *, vectors: bool, size: int = 1_000
-    ) -> Iterator[list[tuple[Memory, bytes | None]]]:
+        self,
+        namespaces: Sequence[str],
+        condition: str,
+        parameters: Sequence[Any],
+        *,
+        vectors: bool,
+        merged: str | None = None,
+        size: int = 1_000,
+    ) -> Iterator[list[tuple[Memory, bytes | None, str | None]]]:
         """Yield memories of one namespace after the other as they were stored, all as of one moment, a page at a time.
 
         Args:
             namespaces: their names.
             condition, parameters: SQL over `m`, `n` and `u`.
             vectors: with their vectors, float32; else None stands for each.
-            size: of a page.
+            merged: with what is merged into them, behind them, each with their id; of these vectors those of this
+                model. None leaves them out.
+            size: of a page, without what is merged.
         """
         chosen = f"m.key > ? AND m.key <= ? AND ({condition})"
         keys_of = f"SELECT m.key {_FROM_MEMORIES} WHERE {chosen} ORDER BY m.key LIMIT ?"
@@ -995,7 +1097,15 @@ class Ledger:
                         last = keys[-1]
                         found = self.memories_on(connection, keys, name)
                         own = dict(connection.execute(vector_of, (json.dumps(keys),)).fetchall()) if vectors else {}
-                        yield [(found[key], own.get(key)) for key in keys]
+                        ids = [] if merged is None else [found[key].id for key in keys]
+                        behind = originals.behind(connection, numbers[name], ids, merged or "") if ids else {}
+                        page: list[tuple[Memory, bytes | None, str | None]] = []
+                        for key in keys:
+                            memory = found[key]
+                            page.append((memory, own.get(key), None))
+                            for hidden in behind.get(memory.id, ()):
+                                page.append((hidden.memory, hidden.vector if vectors else None, memory.id))
+                        yield page
             finally:
                 if self.path is not None:
                     connection.execute("COMMIT")

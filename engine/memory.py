@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -311,6 +311,21 @@ class Memory:
         return "\0".join(entity_key(str(part)) for part in parts)
 
     @classmethod
+    def of_text(cls, text: str) -> Memory:
+        """Make what `Memory(text=text)` makes, without looking at fields that were not given."""
+        if not isinstance(text, str):
+            return cls(text=text)
+        _check_encodable(text, "text")
+        memory = object.__new__(cls)
+        for put, value in _UNSET:
+            put(memory, value)
+        _SETTERS["text"](memory, text)
+        _SETTERS["id"](memory, new_id())
+        _SETTERS["timestamp"](memory, utc_now())
+        _SETTERS["metadata"](memory, {})
+        return memory
+
+    @classmethod
     def restored(cls, **fields: Any) -> Memory:
         """Make a memory of fields that were checked when they were stored, all of them, without checking them again."""
         memory = object.__new__(cls)
@@ -327,7 +342,7 @@ class Memory:
         if not _FIELD_NAMES.issuperset(record):
             unknown = [str(key) for key in record if key not in FIELDS]
             raise ValueError(
-                f"unknown field {unknown[0][:80]!r}; a memory has {', '.join(FIELDS)} (put your own under metadata)"
+                f"unknown field {quoted(unknown[0])}; a memory has {', '.join(FIELDS)} (put your own under metadata)"
             )
         given = {key: value for key, value in record.items() if value is not None}
         if "text" not in given:
@@ -377,6 +392,7 @@ class Memory:
 
 _put: Final = object.__setattr__
 _SETTERS: Final = {each.name: getattr(Memory, each.name).__set__ for each in fields(Memory)}
+_UNSET: Final = [(_SETTERS[each.name], each.default) for each in fields(Memory) if each.default is not MISSING]
 
 
 def entity_key(name: str) -> str:
@@ -426,7 +442,7 @@ def as_memory(item: MemoryLike, *, namespace: str | None = None, kind: str | Non
         key: value for key, value in (("namespace", namespace), ("kind", kind)) if value is not None
     }
     if isinstance(item, str):
-        return Memory(text=item, **defaults)
+        return Memory(text=item, **defaults) if defaults else Memory.of_text(item)
     if type(item) is dict or isinstance(item, Mapping):
         return Memory.from_dict(defaults | {key: value for key, value in item.items() if value is not None})
     raise TypeError(f"a memory must be a Memory, a text or a mapping of its fields, got {type(item).__name__}")

@@ -2,7 +2,8 @@
 
 Rows are memories in the order they were stored; a row never moves and never changes while the partition is loaded,
 except that it dies. Searches read a `View`, an immutable picture of the columns at one sequence number: writers
-append behind its last row and publish a new view, so readers never lock and never wait.
+append behind its last row and publish a new view, so readers never lock and never wait. While nobody reads, the writer
+only notes a few new rows; the next to look at the view takes them in, or waits for the thread that is at it.
 
 The first `n_base` rows are *settled*: postings (which rows hold a term) were built over them. The rows behind
 are scanned. When the tail has grown past a share of the base, the writer settles it.
@@ -10,8 +11,10 @@ are scanned. When the tail has grown past a share of the base, the writer settle
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -22,9 +25,9 @@ from jiyi.columns import Column
 from jiyi.errors import StoreError
 from jiyi.fact_graph import FactGraph
 from jiyi.filter_columns import FilterColumns
-from jiyi.kernels.bm25 import Postings, build_postings, document_frequencies
 from jiyi.kernels.csr import gather_rows, number_values, sort_rows
 from jiyi.kernels.late_interaction import token_frequencies
+from jiyi.kernels.postings import Postings, build_postings, document_frequencies
 from jiyi.kernels.quantized import quantize_rows
 from jiyi.kernels.topk import unit_rows
 from jiyi.ledger import LABEL_MASK, ColumnRow, UsageRow
@@ -40,7 +43,20 @@ _SETTLE_FRACTION: Final = 0.25
 
 Array = NDArray[Any]
 
-_NO_POSTINGS: Final = Postings(np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
+# Up to so many rows are added one by one: from there on, arrays of all are quicker (`benches/durability.py`).
+_FEW: Final = 4
+# Rows that may wait for somebody to ask for them: some hundred microseconds' work.
+_MOST_NOTED: Final = 64
+# Of terms: words, characters and bigrams have this bit clear, dates and speakers have it set.
+_SAID_BY_TEXT: Final = np.uint64(2)
+# Rows after which a partition counts as grown, whatever they hold, and new terms.
+_GROWN: Final = 64
+
+_F32: Final = np.dtype(np.float32)
+_U16: Final = np.dtype(np.uint16)
+_U32: Final = np.dtype(np.uint32)
+_U64: Final = np.dtype(np.uint64)
+_NEVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +87,6 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
 
     def compressed(blobs: Sequence[bytes], dtype: Any) -> tuple[NDArray[np.int64], Array]:
         itemsize = np.dtype(dtype).itemsize
-        if len(blobs) == 1:
-            size = len(blobs[0])
-            if size % itemsize:
-                _refuse_damaged(keys[0])
-            return np.array([0, size // itemsize], dtype=np.int64), np.frombuffer(blobs[0], dtype=dtype)
         sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
         whole = sizes % itemsize == 0
         if not whole.all():
@@ -108,8 +119,18 @@ def rows_of(column_rows: Sequence[ColumnRow]) -> Rows:
     )
 
 
+def _values(key: int, content: bytes, dtype: np.dtype[Any]) -> Array:
+    if len(content) % dtype.itemsize:
+        _refuse_damaged(key)
+    return np.frombuffer(content, dtype)
+
+
 def _refuse_damaged(key: int) -> NoReturn:
     raise StoreError(f"the columns of label {key & LABEL_MASK} are damaged; verify() lists all that are")
+
+
+def _refuse_length(dim: int) -> NoReturn:
+    raise StoreError(f"vectors of the store are not {dim} floats long; verify() lists what is damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +259,15 @@ class View:
 
     def document_frequencies(self, term_ids: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return in how many live rows each term (ascending, distinct) stands."""
-        if self._base_has_dead:
-            return document_frequencies(
-                term_ids, self.postings, self.n_base, self.term_indptr, self.term_ids, self.n, self.live
-            )
-        # Nothing settled is dead: the postings' lengths are the counts, and only the tail is read.
-        settled = term_ids < len(self.postings.indptr) - 1
-        counts = np.zeros(len(term_ids), dtype=np.int64)
-        settled_ids = term_ids[settled].astype(np.int64)
-        counts[settled] = self.postings.indptr[settled_ids + 1] - self.postings.indptr[settled_ids]
-        if self.n == self.n_base:
-            return counts
-        tail = slice(self.n_base, None)
-        return counts + document_frequencies(
-            term_ids, _NO_POSTINGS, 0, self.term_indptr[tail], self.term_ids, self.n - self.n_base, self.live[tail]
+        return document_frequencies(
+            term_ids,
+            self.postings,
+            self.n_base,
+            self.term_indptr,
+            self.term_ids,
+            self.n,
+            self.live,
+            base_is_live=not self._base_has_dead,
         )
 
     def token_frequencies(self, tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -296,6 +312,7 @@ class Partition:
         self._expires_s = Column(np.float64)
         self._links = Chains()
         self._facts = Chains()
+        """Of all rows, once one of them states a fact."""
         self._stating = False
         self._restated = False
         self.graph = FactGraph()
@@ -329,38 +346,109 @@ class Partition:
         self._base_died = False
         self._base_token_counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._postings = build_postings(
-            self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown(), 0, 0
+            self._term_indptr.shown(),
+            self._term_ids.shown(),
+            self._term_freqs.shown(),
+            self._lengths.shown(),
+            0,
+            0,
         )
         self._columns = [value for value in vars(self).values() if isinstance(value, Column)]
+        self._counted_at: tuple[int, ...] = ()
         self.sequence = sequence
         self.generation = generation
         """Of the ledger's columns, which one these are."""
-        self.view = self._make_view()
+        self.asked_for = True
+        """Whether somebody has asked for it since the last view: what is written next is shown at once."""
+        self._taking_in = threading.Lock()
+        self._noted: list[tuple[ColumnRow, bytes | None]] = []
+        self._view = self._make_view()
 
     def apply(
         self,
         sequence: int,
         *,
         ended: NDArray[np.int64] | None = None,
-        rows: Rows | None = None,
+        rows: Sequence[ColumnRow] = (),
         vectors: Iterable[Sequence[bytes | None]] = (),
         usage: Sequence[UsageRow] = (),
         memories: Sequence[Memory] = (),
         damaged: Sequence[int] = (),
-    ) -> None:
-        """Let rows die and add others behind the last, and publish both as one view.
+        may_wait: bool = False,
+    ) -> bool:
+        """Let rows die and add others behind the last, and publish both as one view; return whether that was done.
 
         Args:
             sequence: the ledger's sequence number that the view will show.
             ended: labels of rows that die, old ones or new; those that are unknown or dead are passed over.
-            rows: what was stored, oldest first.
+            rows: what was stored, oldest first, as the ledger has it; what stands behind the tokens is not looked at.
             vectors: theirs, in parts: float32 bytes, or None for a row without.
             usage: how rows, old ones or new, were used by now.
             memories: what was stored, once more, for the columns of filters (`filters`); not needed without any.
             damaged: keys of rows that die as well. Looked at last: it may grow while the vectors are read.
+            may_wait: new rows that are all there is to tell may be noted only, as long as nobody asks for the partition
+                (`asked_for`): the next who does takes them in, many at once in a tenth of the time.
+
+        Raises:
+            StoreError: a row is not one that was written.
         """
-        if rows is not None and len(rows):
-            self._extend(rows, vectors)
+        with self._taking_in:
+            alone = ended is None and not (usage or damaged or self.filters)
+            if may_wait and alone and not self.asked_for and len(self._noted) + len(rows) <= _MOST_NOTED:
+                self._noted.extend(zip(rows, chain.from_iterable(vectors), strict=True))
+                self.sequence = sequence
+                return False
+            self.asked_for = False
+            if self._noted:  # first, so that nobody who looks meanwhile has to wait for the rest
+                self._take_in()
+                self._show()
+            self._apply(ended, rows, vectors, usage, memories, damaged)
+            self.sequence = sequence
+            self._show()
+            tail = len(self._live) - self._n_base
+            if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
+                self._settle()
+                self._show()
+        return True
+
+    @property
+    def view(self) -> View:
+        """What searches see: everything that was stored when it is asked for."""
+        if self._noted:
+            with self._taking_in:
+                if self._noted:
+                    self._take_in()
+                    self._show()
+        return self._view
+
+    def _take_in(self) -> None:
+        """Add the rows that were noted. Settling them is the writer's, as it takes longer: nobody waits for that."""
+        self._add([row for row, _ in self._noted], [[vector for _, vector in self._noted]])
+        if self._usage is not None:
+            self._usage = self._usage.extended(len(self._live))
+
+    def _show(self) -> None:
+        self._view = self._make_view()
+        self._noted.clear()  # after that: who finds none takes the view
+
+    def _add(self, rows: Sequence[ColumnRow], vectors: Iterable[Sequence[bytes | None]]) -> None:
+        if len(rows) > _FEW:
+            self._extend(rows_of(rows), vectors)
+        else:
+            for row, vector in zip(rows, chain.from_iterable(vectors), strict=True):
+                self._append(row, vector)
+
+    def _apply(
+        self,
+        ended: NDArray[np.int64] | None,
+        rows: Sequence[ColumnRow],
+        vectors: Iterable[Sequence[bytes | None]],
+        usage: Sequence[UsageRow],
+        memories: Sequence[Memory],
+        damaged: Sequence[int],
+    ) -> None:
+        if rows:
+            self._add(rows, vectors)
             if self.filters:
                 self.filters.extend(memories, len(self._live))
         if ended is not None:
@@ -370,11 +458,6 @@ class Partition:
             self._end(_live_rows(self._labels.shown(), self._live, labels))
         if usage or self._usage is not None:
             self._use(sorted(usage))
-        tail = len(self._live) - self._n_base
-        if tail > max(_SETTLE_ROWS, self._n_base * _SETTLE_FRACTION):
-            self._settle()
-        self.sequence = sequence
-        self.view = self._make_view()
 
     def _use(self, usage: Sequence[UsageRow]) -> None:
         before = self._usage or Usage.none(0)
@@ -394,7 +477,8 @@ class Partition:
         if rows[0] < self._n_base:
             self._base_has_dead = self._base_died = True
         self._links.remove(rows.tolist(), self._live)
-        self._facts.remove(rows.tolist(), self._live)
+        if self._stating:
+            self._facts.remove(rows.tolist(), self._live)
         self._n_live -= len(rows)
         self._live_length -= int(self._lengths.shown()[rows].sum(dtype=np.int64))
 
@@ -413,10 +497,59 @@ class Partition:
         self._live = self._living.shown()
         self._n_live += n
         self._links.extend(rows.sessions, rows.timestamps_s, self._live)
-        self._facts.extend(rows.facts, rows.timestamps_s, self._live)
-        if not self._restated and rows.facts.any():
+        if rows.facts.any():
+            self._state_facts(len(self._live) - n)
+        if self._stating:
+            self._facts.extend(rows.facts, rows.timestamps_s, self._live)
+            self._restated = self._restated or bool((self._facts.next.shown() >= 0).any())
+
+    def _state_facts(self, n: int) -> None:
+        """Have the first n rows, none of which states a fact, before the first that does."""
+        if not self._stating:
             self._stating = True
-            self._restated = bool((self._facts.next.shown() >= 0).any())
+            self._facts.extend(np.zeros(n, dtype=np.int64), self._timestamps_s.shown()[:n], self._live)
+
+    def _append(self, row: ColumnRow, vector: bytes | None) -> None:
+        """Add one row: what `_extend` does with many, without arrays of one element."""
+        key, kind, timestamp_us, expires_us, session, fact, term_bytes, freq_bytes, token_bytes = row[:9]
+        terms, freqs = _values(key, term_bytes, _U64), _values(key, freq_bytes, _U16)
+        tokens = _values(key, token_bytes, _U32)
+        if len(terms) != len(freqs):
+            _refuse_damaged(key)
+        if vector and self.dim is not None and len(vector) != 4 * self.dim:
+            _refuse_length(self.dim)
+        timestamp_s = timestamp_us / 1e6
+        self._labels.append(key & LABEL_MASK)
+        self._kinds.append(kind)
+        self._timestamps_s.append(timestamp_s)
+        if expires_us is None:
+            self._expires_s.append(_NEVER)
+        else:
+            self._expires_s.append(expires_us / 1e6)
+            self._expiring = True
+        self._append_vector(vector)
+        ids, new_terms = self._vocabulary.ids_for(terms)
+        order = ids.argsort()
+        self._term_ids.extend(ids[order])
+        self._term_freqs.extend(freqs[order])
+        self._term_indptr.append(self._term_ids.size)
+        if len(new_terms):
+            self._term_is_word.extend(is_sort(new_terms, WORD))
+        # A memory's length is what it says: its words, characters and bigrams, not its date or speaker.
+        length = sum(freqs[(terms & _SAID_BY_TEXT) == 0].tolist())
+        self._lengths.append(length)
+        self._live_length += length
+        self._tokens.extend(tokens)
+        self._token_indptr.append(self._tokens.size)
+        self._living.append(1)
+        self._live = self._living.shown()
+        self._n_live += 1
+        self._links.append(session, timestamp_s, self._live)
+        if fact:
+            self._state_facts(len(self._live) - 1)
+            self._restated = self._facts.append(fact, timestamp_s, self._live) or self._restated
+        elif self._stating:
+            self._facts.append(0, timestamp_s, self._live)
 
     def _extend_vectors(self, count: int, parts: Iterable[Sequence[bytes | None]]) -> None:
         if self._vectors is None or self.dim is None:
@@ -430,31 +563,37 @@ class Partition:
         for part in parts:
             content = b"".join(vector or blank for vector in part)
             if len(content) != len(blank) * len(part):
-                raise StoreError(f"vectors of the store are not {self.dim} floats long; verify() lists what is damaged")
-            given = np.frombuffer(content, dtype=np.float32)
-            unit, nonzero = unit_rows(given.reshape(len(part), self.dim))
-            codes, scales = quantize_rows(unit)
-            self._vectors.extend(unit)
-            self._codes.extend(codes)
-            self._code_scales.extend(scales)
-            self._has_vector.extend(nonzero)
-            self._all_have_vectors = self._all_have_vectors and bool(nonzero.all())
+                _refuse_length(self.dim)
+            self._keep_vectors(self._vectors, np.frombuffer(content, dtype=np.float32).reshape(len(part), self.dim))
             without = np.array([vector is None for vector in part], dtype=np.uint8)
             self._unembedded.extend(without)
             self._n_unembedded += int(np.count_nonzero(without))
 
+    def _append_vector(self, vector: bytes | None) -> None:
+        without = vector is None
+        self._unembedded.append(without)
+        self._n_unembedded += without
+        if self._vectors is None or self.dim is None:
+            self._has_vector.append(0)
+            return
+        self._keep_vectors(self._vectors, np.frombuffer(vector or bytes(4 * self.dim), _F32).reshape(1, self.dim))
+
+    def _keep_vectors(self, vectors: Column, given: NDArray[np.float32]) -> None:
+        unit, nonzero = unit_rows(given)
+        codes, scales = quantize_rows(unit)
+        vectors.extend(unit)
+        self._codes.extend(codes)
+        self._code_scales.extend(scales)
+        self._has_vector.extend(nonzero)
+        self._all_have_vectors = self._all_have_vectors and bool(nonzero.all())
+
     def _extend_terms(self, rows: Rows) -> None:
-        if len(rows) == 1:  # its terms are distinct and ascend
-            found, new_terms = self._vocabulary.ids_for(rows.terms)
-            order = np.argsort(found)
-            ids, freqs = found[order].astype(np.uint32), rows.freqs[order]
-        else:
-            numbers, distinct = number_values(rows.terms)
-            ascending = np.argsort(distinct)
-            ascending_ids, new_terms = self._vocabulary.ids_for(distinct[ascending])
-            id_of_number = np.empty(len(distinct), dtype=np.uint32)
-            id_of_number[ascending] = ascending_ids
-            ids, freqs = sort_rows(rows.term_indptr, id_of_number[numbers], rows.freqs)
+        numbers, distinct = number_values(rows.terms)
+        ascending = np.argsort(distinct)
+        ascending_ids, new_terms = self._vocabulary.ids_for(distinct[ascending])
+        id_of_number = np.empty(len(distinct), dtype=np.uint32)
+        id_of_number[ascending] = ascending_ids
+        ids, freqs = sort_rows(rows.term_indptr, id_of_number[numbers], rows.freqs)
         self._term_is_word.extend(is_sort(new_terms, WORD))
         # A memory's length is what it says: its words, characters and bigrams, not its date or speaker.
         said = is_sort(rows.terms, WORD) | is_sort(rows.terms, BIGRAM)
@@ -470,7 +609,7 @@ class Partition:
         n = len(self._live)
         self._vocabulary = self._vocabulary.settled()
         indptr, ids, freqs = self._term_indptr.shown(), self._term_ids.shown(), self._term_freqs.shown()
-        self._postings = build_postings(indptr, ids, freqs, n, self._vocabulary.size)
+        self._postings = build_postings(indptr, ids, freqs, self._lengths.shown(), n, self._vocabulary.size)
         self._base_live = self._live
         self._base_has_dead = self._n_live < n
         self._base_died = False
@@ -547,6 +686,21 @@ class Partition:
         )
         return sizes
 
+    def has_grown(self) -> bool:
+        """Return whether it takes more memory than when `bytes` was last asked for, some kilobytes aside."""
+        return self._counted_at != self._extent()
+
+    def _extent(self) -> tuple[int, ...]:
+        return (
+            len(self._labels.values),
+            len(self._term_ids.values),
+            len(self._tokens.values),
+            self._vocabulary.size // _GROWN,
+            self._n_base,
+            len(self._live) // _GROWN,
+        )
+
     def bytes(self) -> int:
         """Return how much memory the columns take, as allocated."""
+        self._counted_at = self._extent()
         return sum(self.bytes_by_part().values())

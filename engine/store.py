@@ -47,12 +47,12 @@ from jiyi.ledger import (
     LABEL_BITS,
     LABEL_MASK,
     Changes,
+    ColumnRow,
     DerivedRow,
     Durability,
     Ledger,
     UsageRow,
     Written,
-    column_row,
 )
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
@@ -60,12 +60,14 @@ from jiyi.models.files import ModelFilesError
 from jiyi.models.onnx_folder import EMBEDDER, read_onnx_folder
 from jiyi.models.protocols import CrossEncoder, Embedder, TokenTable
 from jiyi.models.registry import available, load_embedder
-from jiyi.partition import Partition, View, rows_of
+from jiyi.partition import Partition, View
+from jiyi.paths import said_by, shown
+from jiyi.quoted import quoted
 from jiyi.recall.helpers import cores
 from jiyi.recall.keeper import Indexes, IndexKeeper
 from jiyi.recovery import examine
 from jiyi.retention import Retention, due, leaving
-from jiyi.terms import ANALYZER_VERSION, memory_terms
+from jiyi.terms import ANALYZER_VERSION, memory_term_bytes
 from jiyi.turns import Turns
 
 #: Manifest entry of a store whose vectors come from the caller.
@@ -172,7 +174,7 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(
-                    f"cannot make the folder {folder}: {error}; choose a folder that can be written"
+                    f"cannot make the folder {shown(folder)}: {said_by(error)}; choose a folder that can be written"
                 ) from error
             self._writer_lock = WriterLock(folder)
         try:
@@ -246,7 +248,8 @@ class Store:
         if self.model is None or self.dim is None:
             return None
         if embedder is not None and (embedder.name, embedder.dim) != (self.model, self.dim):
-            return ModelMismatchError(embedder.name, embedder.dim, self.model, self.dim)
+            damage = damage_of(self.model, self.device) if self._adopt else None
+            return ModelMismatchError(embedder.name, embedder.dim, self.model, self.dim, damage)
         if dim is not None and dim != self.dim:
             raise DimensionError(dim, self.dim, "the dim given to open")
         return None
@@ -260,12 +263,8 @@ class Store:
         def batches() -> Iterator[list[tuple[int, bytes, bytes]]]:
             every = self.ledger.select("1", ())
             while part := list(islice(every, _BATCH)):
-                columns = memory_terms([memory for _, memory in part])
-                bounds = columns.indptr.tolist()
-                yield [
-                    (key, columns.terms[s:e].tobytes(), columns.freqs[s:e].tobytes())
-                    for (key, _), s, e in zip(part, bounds[:-1], bounds[1:], strict=True)
-                ]
+                cut = memory_term_bytes([memory for _, memory in part])
+                yield [(key, terms, freqs) for (key, _), (terms, freqs) in zip(part, cut, strict=True)]
 
         self.ledger.replace_terms(batches(), {"analyzer": ANALYZER_VERSION})
 
@@ -429,9 +428,8 @@ class Store:
     def _behind(self, memories: Sequence[Memory]) -> list[tuple[int, list[str]]]:
         """Memories that others are merged into and whose ids these have: ids by the number of their namespace."""
         found: list[tuple[int, list[str]]] = []
-        with self.ledger.reading() as connection:
-            if not originals.any_in(connection):
-                return found
+        if not self.ledger.has_merged:
+            return found
         ids: dict[str, list[str]] = {}
         for memory in memories:
             ids.setdefault(memory.namespace, []).append(memory.id)
@@ -446,8 +444,23 @@ class Store:
         return found
 
     @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make one transaction of all that is written meanwhile, all or none; nobody else writes."""
+        with self._lock:
+            before = self.model, self.dim, self.keeper.embedder
+            try:
+                with self._one_transaction():
+                    yield
+            except BaseException:
+                self.model, self.dim, self.keeper.embedder = before
+                raise
+
+    @contextmanager
     def _one_transaction(self) -> Iterator[None]:
         """Make one transaction of all that is written meanwhile, and show it when it is durable. Hold the lock."""
+        if self._unpublished is not None:  # part of a larger one
+            yield
+            return
         waiting: list[tuple[Written, Sequence[Memory], Sequence[DerivedRow]]] = []
         self._unpublished = waiting
         try:
@@ -502,8 +515,12 @@ class Store:
         if self._unpublished is not None:
             self._unpublished.append((written, memories, derived))
             return
-        for damaged in (*self._damaged.values(), *self._known_damaged.values()):
-            damaged.difference_update(written.ended)
+        if len(written.keys) == 1 and not written.ended and not written.usage:  # what an agent does all day
+            self._show(written.keys[0] >> LABEL_BITS, written, None, written.rows, (), memories, derived)
+            return
+        if written.ended:
+            for damaged in (*self._damaged.values(), *self._known_damaged.values()):
+                damaged.difference_update(written.ended)
         ended = _by_namespace(written.ended)
         used: dict[int, list[UsageRow]] = {}
         for row in written.usage:
@@ -512,20 +529,43 @@ class Store:
         for i, key in enumerate(written.keys):
             added.setdefault(key >> LABEL_BITS, []).append(i)
         for number in ended.keys() | added.keys() | used.keys():
-            name = self._loaded_names.get(number)
-            if name is None:
-                continue  # it will be read from the ledger when somebody asks
-            partition = self._partitions[name]
             places = added.get(number, [])
-            partition.apply(
-                written.sequence,
-                ended=ended.get(number),
-                rows=rows_of([column_row(written.keys[i], memories[i], derived[i]) for i in places]),
-                vectors=[[derived[i].vector for i in places]],
-                usage=used.get(number, ()),
-                memories=[memories[i] for i in places],
+            self._show(
+                number,
+                written,
+                ended.get(number),
+                [written.rows[i] for i in places],
+                used.get(number, ()),
+                [memories[i] for i in places],
+                [derived[i] for i in places],
             )
-            self._account(name, partition)
+
+    def _show(
+        self,
+        number: int,
+        written: Written,
+        ended: NDArray[np.int64] | None,
+        rows: Sequence[ColumnRow],
+        usage: Sequence[UsageRow],
+        memories: Sequence[Memory],
+        derived: Sequence[DerivedRow],
+    ) -> None:
+        """Show searches what was written to one namespace, if that is in memory."""
+        name = self._loaded_names.get(number)
+        if name is None:
+            return  # it will be read from the ledger when somebody asks
+        partition = self._partitions[name]
+        if partition.apply(
+            written.sequence,
+            ended=ended,
+            rows=rows,
+            vectors=[[row.vector for row in derived]],
+            usage=usage,
+            memories=memories,
+            may_wait=True,
+        ):
+            if partition.has_grown():
+                self._account(name, partition)
             self._evict(keep=name)
             self.keeper.consider(number)
 
@@ -688,6 +728,7 @@ class Store:
                 partition = self._partitions.get(namespace) or self._load(namespace)
             if partition is None:
                 return None
+        partition.asked_for = True
         with self._recent_lock:
             if namespace in self._partitions:
                 self._partitions.move_to_end(namespace)
@@ -711,7 +752,7 @@ class Store:
     @property
     def vectors_model(self) -> str:
         """What the vectors are of: of any other model, or before a reindex, they say nothing."""
-        return f"{self.model}@{self.vectors_version}"
+        return f"{self.model or self._model_name()}@{self.vectors_version}"
 
     def indexes(self, partition: Partition) -> Indexes:
         """Return the indexes that a partition has by now."""
@@ -735,7 +776,7 @@ class Store:
             and len(partition.view.tokens)
             and partition.view.tokens.max() >= len(self.table.table)
         ):
-            raise StoreError(f"the tokens of {namespace!r:.80} are damaged; verify() lists which")
+            raise StoreError(f"the tokens of {quoted(namespace)} are damaged; verify() lists which")
         self._note_damaged(namespace, changes.damaged)
         self._keep_loaded(namespace, partition, None)
         self._followed[namespace] = (self._data_version, began)
@@ -775,14 +816,14 @@ class Store:
             try:
                 partition.apply(
                     changes.sequence,
-                    rows=rows_of(changes.rows),
+                    rows=changes.rows,
                     vectors=changes.vectors,
                     usage=changes.usage,
                     damaged=changes.damaged,
                 )
             except (TypeError, ValueError, OverflowError) as error:
                 raise StoreError(
-                    f"the columns of {namespace!r:.80} are damaged ({error}); verify() lists which"
+                    f"the columns of {quoted(namespace)} are damaged ({error}); verify() lists which"
                 ) from error
         return partition, changes
 
@@ -816,7 +857,7 @@ class Store:
                 shown = ", ".join(map(str, labels[:3])) + (", …" if len(labels) > 3 else "")
                 are = "memory is" if len(labels) == 1 else "memories are"
                 lines.append(
-                    f"{len(labels)} {are} damaged and left out of {name!r:.80} (label {shown}); `jiyi verify` lists "
+                    f"{len(labels)} {are} damaged and left out of {quoted(name)} (label {shown}); `jiyi verify` lists "
                     "what is damaged, and `jiyi verify --repair OUT` saves the rest"
                 )
         return lines
@@ -898,7 +939,9 @@ class Store:
             least = min(self.index_config.dense_rows, self.index_config.keyword_rows)
             for name, count in self.ledger.namespaces():
                 if count >= least:
-                    self.partition(name)  # loading it makes its indexes due
+                    partition = self.partition(name)
+                    if partition is not None:
+                        self.keeper.consider(partition.namespace)  # what was only noted when it was written counts too
                     self.keeper.wait()  # before the next namespace may push it out of memory
         self.keeper.wait()
         if isinstance(self.keeper.last_error, OSError):
@@ -988,7 +1031,7 @@ class Store:
             partition.apply(
                 changes.sequence,
                 ended=_by_namespace(changes.ended).get(partition.namespace),
-                rows=rows_of(changes.rows),
+                rows=changes.rows,
                 vectors=changes.vectors,
                 usage=changes.usage,
                 memories=memories,
@@ -1054,6 +1097,17 @@ def known_embedder(name: str, device: str) -> Embedder | None:
             continue
         if embedder.name == name:
             return embedder
+    return None
+
+
+def damage_of(name: str, device: str) -> str | None:
+    """Why a model that is here cannot be loaded; None where it can be, or there is none of that name."""
+    try:
+        load_embedder(name, device=device)
+    except ModelFilesError as error:
+        return str(error)
+    except ValueError:
+        return None
     return None
 
 

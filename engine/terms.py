@@ -11,11 +11,15 @@ Stemming is Snowball's English stemmer (Porter 2001) as Tantivy ships it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
+from itertools import pairwise
+from operator import add
 from typing import Final
 
 import numpy as np
@@ -60,7 +64,7 @@ def _english_stemmer() -> Callable[[str], list[str]]:
 
 def stem(word: str) -> str:
     """Return the Snowball English stem of a folded word; words outside ASCII come back as they are."""
-    if not word.isascii() or len(word) < 3:
+    if not word.isascii() or len(word) < 3 or word.isdigit():
         return word
     stemmed = _english_stemmer()(word)
     return stemmed[0] if stemmed and stemmed[0] else word
@@ -131,16 +135,29 @@ def _text_terms(text: str, folded: str) -> list[int]:
     words = folded_segments(found.rest)
     terms: list[int] = []
     if not found.rest.isascii():
-        for run in filter(is_run, words):
-            terms.extend(map(word_term, run))
-            terms.extend(_bigram_term(run[i : i + 2]) for i in range(len(run) - 1))
-        words = [segment for segment in words if not is_run(segment)]
-    terms.extend(map(word_term, words))
-    if pairs := joined(words):
-        terms.extend(map(word_term, pairs))
+        segments, words = words, []
+        characters: list[str] = []
+        pairs: list[str] = []
+        for segment in segments:
+            if is_run(segment):
+                characters.extend(segment)
+                pairs.extend(map(add, segment, segment[1:]))
+            else:
+                words.append(segment)
+        terms.extend(_known(_hash_of_word, characters, word_term))
+        terms.extend(_known(_hash_of_bigram, pairs, _bigram_term))
+    terms.extend(_known(_hash_of_word, words, word_term))
+    if together := joined(words):
+        terms.extend(map(word_term, together))
     if found.more:
         terms.extend(_compound_terms(found))
     return terms
+
+
+def _known(terms: dict[str, int], words: Iterable[str], term_of: Callable[[str], int]) -> list[int]:
+    """Terms of words: looked up here, as calling what looks them up takes longer than that."""
+    get = terms.get
+    return [get(word) or term_of(word) for word in words]
 
 
 def _compound_terms(found: Compounds) -> Iterator[int]:
@@ -276,6 +293,28 @@ def memory_terms(memories: Sequence[Memory]) -> TermColumns:
             start, size = i, 0
         size += length if length <= _LONG else 0
     return parts[0] if len(parts) == 1 else _one_behind_the_other(parts)
+
+
+def memory_term_bytes(memories: Sequence[Memory]) -> list[tuple[bytes, bytes]]:
+    """Analyse memories as `memory_terms` does; return the terms and frequencies of each as the ledger keeps them.
+
+    Returns:
+        uint64 terms, ascending and distinct, and uint16 frequencies.
+    """
+    if sum(len(memory.text) for memory in memories) < _FEW:
+        return list(map(_one_as_bytes, memories))
+    columns = memory_terms(memories)
+    terms, freqs, bounds = columns.terms.tobytes(), columns.freqs.tobytes(), columns.indptr.tolist()
+    return [(terms[8 * s : 8 * e], freqs[2 * s : 2 * e]) for s, e in pairwise(bounds)]
+
+
+def _one_as_bytes(memory: Memory) -> tuple[bytes, bytes]:
+    # Less than a kernel takes to be called, and no frequency is near its limit in so short a text.
+    folded = simplified(fold(memory.text))
+    counts = Counter(_text_terms(memory.text, folded))
+    counts.update(_other_terms(memory, folded))
+    terms = sorted(counts)
+    return array("Q", terms).tobytes(), array("H", map(counts.__getitem__, terms)).tobytes()
 
 
 def _one_by_one(memories: Sequence[Memory]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels.lookup import numbers_of
+
+# The first terms are sorted at once, but for those of a memory or two.
+_FEW: Final = 256
 
 
 class Vocabulary:
@@ -26,20 +31,27 @@ class Vocabulary:
 
     def find(self, terms: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the id of each term, -1 for the unknown."""
+        if not self.size:
+            return np.full(len(terms), -1, dtype=np.int64)
+        if not len(self._sorted[0]):
+            get = self._new.get
+            return np.array([get(term, -1) for term in terms.tolist()], dtype=np.int64)
         ids = numbers_of(*self._sorted, terms)
         if self._new:
-            unknown, new = np.flatnonzero(ids < 0), self._new
+            unknown, new = (ids < 0).nonzero()[0], self._new
             ids[unknown] = [new.get(term, -1) for term in terms[unknown].tolist()]
         return ids
 
     def ids_for(self, terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the id of each distinct term, ascending, and the terms that are new, in the order of their new ids."""
         ids = self.find(terms)
-        unknown = np.flatnonzero(ids < 0)
+        unknown = (ids < 0).nonzero()[0]
+        if len(unknown) == 0:
+            return ids, terms[:0]
         new_ids = np.arange(self.size, self.size + len(unknown), dtype=np.int64)
         ids[unknown] = new_ids
         new_terms = terms[unknown]
-        if self.size == 0:
+        if self.size == 0 and len(terms) > _FEW:
             self._sorted = (new_terms, new_ids)
         else:
             self._new.update(zip(new_terms.tolist(), new_ids.tolist(), strict=True))

@@ -83,7 +83,7 @@ def _vector_dots(_typing: Any, codes: Any, rows: Any, start: Any, values: Any, o
         sums = [builder.load(total) for total in totals]
         run = ROWS_AT_ONCE // 2
         while len(sums) > 1:
-            sums = [_joined(builder, *sums[i : i + 2], run) for i in range(0, len(sums), 2)]
+            sums = [_joined(builder, sums[i], sums[i + 1], run) for i in range(0, len(sums), 2)]
             run //= 2
         place = builder.bitcast(builder.gep(result.data, [arguments[2]]), sums[0].type.as_pointer())
         builder.store(sums[0], place, align=4)

@@ -47,3 +47,30 @@ def number_distinct(values: Any, at_most: Any, numbers: Any, distinct: Any) -> A
             count += 1
         numbers[i] = slots[slot]
     return count
+
+
+@jit()
+def number_and_count(values: Any, numbers: Any, counts: Any) -> Any:
+    """Fill numbers[i] with the number of values[i] and counts[number] with how often it stands there.
+
+    Return how many numbers there are. `counts` has the length of `values` and begins as zeros. Indices are unsigned, so
+    that none is taken for one from the end.
+    """
+    bits = table_bits(len(values))
+    mask = uint64((1 << bits) - 1)
+    slots = np.full(1 << bits, -1, np.int32)
+    distinct = np.empty(len(values), values.dtype)
+    count = 0
+    for i in range(len(values)):
+        value = values[i]
+        slot = uint64(home_slot(value, bits))
+        while slots[slot] >= 0 and distinct[uint64(slots[slot])] != value:
+            slot = (slot + uint64(1)) & mask
+        if slots[slot] < 0:
+            slots[slot] = count
+            distinct[count] = value
+            count += 1
+        number = uint64(slots[slot])
+        numbers[i] = number
+        counts[number] += 1
+    return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jiyi.kernels._jit import jit
+from jiyi.kernels._jit import int64, jit
 
 
 @jit()
@@ -62,7 +62,55 @@ def sort_heap(scores: Any, keys: Any, held: Any) -> None:
 
 @jit()
 def sort_best_first(scores: Any, keys: Any, held: Any) -> None:
-    """Sort the first `held` pairs in place, best first (heap sort)."""
+    """Sort the first `held` pairs in place, best first: few by insertion, more by a heap."""
+    if held <= 64:
+        for i in range(1, held):
+            score, key, place = scores[i], keys[i], i
+            while place > 0 and is_better(score, key, scores[place - 1], keys[place - 1]):
+                scores[place], keys[place] = scores[place - 1], keys[place - 1]
+                place -= 1
+            scores[place], keys[place] = score, key
+        return
     for start in range(held // 2 - 1, -1, -1):
         sift_down(scores, keys, start, held)
     sort_heap(scores, keys, held)
+
+
+@jit()
+def keep_best(scores: Any, keys: Any, held: Any, k: Any) -> None:
+    """Bring the k best of the first `held` pairs to the front, the k-th to place k − 1; 0 < k ≤ held.
+
+    Quickselect (Hoare 1961, Algorithm 65: Find), which sorts what is left should it not come to an end.
+    """
+    low, high, rounds = 0, held - 1, 0
+    while low < high:
+        rounds += 1
+        if rounds > 64:
+            sort_best_first(scores[low : high + 1], keys[low : high + 1], high + 1 - low)
+            return
+        middle = (low + high) >> 1
+        if is_better(scores[middle], keys[middle], scores[low], keys[low]):
+            _swap(scores, keys, low, middle)
+        if is_better(scores[high], keys[high], scores[low], keys[low]):
+            _swap(scores, keys, low, high)
+        if is_better(scores[middle], keys[middle], scores[high], keys[high]):
+            _swap(scores, keys, middle, high)  # the middle one of the three is the last now
+        score, key, place = scores[high], keys[high], low
+        for i in range(low, high):
+            # Without a branch on the data, of which every second would be mispredicted.
+            better = (scores[i] > score) | ((scores[i] == score) & (keys[i] < key))
+            _swap(scores, keys, i, place)
+            place += int64(better)
+        _swap(scores, keys, place, high)
+        if place == k - 1:
+            return
+        if place > k - 1:
+            high = place - 1
+        else:
+            low = place + 1
+
+
+@jit()
+def _swap(scores: Any, keys: Any, a: Any, b: Any) -> None:
+    scores[a], scores[b] = scores[b], scores[a]
+    keys[a], keys[b] = keys[b], keys[a]

@@ -1,33 +1,28 @@
-"""BM25 over token ids: postings for the rows that are settled, a merge of sorted ids for the rows that are new."""
+"""The BM25 scores of every row or of named rows, over token ids."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
 from jiyi.kernels._jit import float64, int64, jit, reads, uint8, uint16, uint32, writes
+from jiyi.kernels.postings import (
+    MOST_REPEATS,
+    SHAPES,
+    SHORT,
+    Postings,
+    check_base,
+    check_tokens,
+    refuse_bad_query,
+)
 
 # Adding and taking away this number rounds to a multiple of 2^-40, and sums of such multiples are exact up to 8,192. So
 # a score does not depend on the order of the terms, which comes from when a namespace met them: it is the same to the
 # bit after reopening, and in another namespace that holds the same texts.
 _GRID = 1.5 * 2.0**12
-
-
-class Postings(NamedTuple):
-    """Which rows hold each token: the CSR of rows by token, turned around.
-
-    Attributes:
-        indptr: shape (vocabulary + 1,), int64: token t's entries are [indptr[t], indptr[t + 1]).
-        rows: shape (nnz,), uint32, ascending within a token.
-        freqs: shape (nnz,), uint16: how often the row holds the token.
-    """
-
-    indptr: NDArray[np.int64]
-    rows: NDArray[np.uint32]
-    freqs: NDArray[np.uint16]
 
 
 def idf(df: NDArray[np.int64], n_docs: int) -> NDArray[np.float64]:
@@ -67,156 +62,6 @@ def _idf_kernel(df: Any, n_docs: Any, weights: Any) -> Any:
     return -1
 
 
-def build_postings(
-    indptr: NDArray[np.int64],
-    ids: NDArray[np.uint32],
-    freqs: NDArray[np.uint16],
-    n_rows: int,
-    vocabulary_size: int,
-) -> Postings:
-    """Turn rows of tokens into tokens' rows by counting sort.
-
-    Args:
-        indptr: shape (≥ n_rows + 1,), int64, ascending: row r's tokens are [indptr[r], indptr[r + 1]).
-        ids: shape (≥ indptr[n_rows],), uint32, each below vocabulary_size, unique within a row.
-        freqs: shape of ids, uint16: how often the row holds the token.
-        n_rows: how many rows to index, at least 0.
-        vocabulary_size: one above the largest id, at least 0.
-
-    Returns:
-        Postings, each token's rows ascending. No rows give no entries. O(nnz + vocabulary_size).
-
-    Raises:
-        TypeError: an array of another dtype, or a count that is not an integer.
-        ValueError: arrays that do not belong together, or an id at or above vocabulary_size.
-    """
-    n_rows = _check.count(n_rows, "n_rows")
-    vocabulary_size = _check.count(vocabulary_size, "vocabulary_size")
-    _check_tokens(indptr, ids, freqs, n_rows)
-    counts = np.zeros(vocabulary_size + 1, np.int64)
-    nnz = int(indptr[n_rows] - indptr[0])
-    rows = np.empty(nnz, np.uint32)
-    row_freqs = np.empty(nnz, np.uint16)
-    bad = _build_postings_kernel(indptr, ids, freqs, n_rows, counts, rows, row_freqs)
-    if bad >= 0:
-        raise ValueError(
-            f"ids[{bad}] is {ids[bad]}, allowed is below vocabulary_size = {vocabulary_size}: count it too"
-        )
-    return Postings(counts, rows, row_freqs)
-
-
-@jit((reads(int64), reads(uint32), reads(uint16), int64, writes(int64), writes(uint32), writes(uint16)))
-def _build_postings_kernel(
-    indptr: Any, ids: Any, freqs: Any, n_rows: Any, counts: Any, rows: Any, row_freqs: Any
-) -> Any:
-    vocabulary_size = len(counts) - 1
-    for position in range(indptr[0], indptr[n_rows]):
-        if ids[position] >= vocabulary_size:
-            return position
-        counts[ids[position] + 1] += 1
-    for token in range(vocabulary_size):
-        counts[token + 1] += counts[token]
-    # counts[t] is where t's entries start; it advances as they are placed, and is shifted back at the end.
-    for row in range(n_rows):
-        for position in range(indptr[row], indptr[row + 1]):
-            token = ids[position]
-            place = counts[token]
-            rows[place] = row
-            row_freqs[place] = freqs[position]
-            counts[token] = place + 1
-    for token in range(vocabulary_size, 0, -1):
-        counts[token] = counts[token - 1]
-    counts[0] = 0
-    return -1
-
-
-def document_frequencies(
-    query_ids: NDArray[np.uint32],
-    postings: Postings,
-    n_base: int,
-    indptr: NDArray[np.int64],
-    ids: NDArray[np.uint32],
-    n: int,
-    live: NDArray[np.uint8],
-) -> NDArray[np.int64]:
-    """How many live rows hold each query token.
-
-    df(t) = |{r < n : live[r], t ∈ r}|; rows below n_base through the postings, the rest by merging sorted ids.
-
-    Args:
-        query_ids: shape (q,), uint32, ascending and unique; an id beyond the postings' vocabulary is in no base row.
-        postings: of the rows [0, n_base), see `build_postings`.
-        n_base: how many rows the postings cover, 0 to n.
-        indptr: shape (≥ n + 1,), int64.
-        ids: shape (≥ indptr[n],), uint32, ascending and unique within a row.
-        n: how many rows there are.
-        live: shape (≥ n,), uint8; rows with 0 do not count.
-
-    Returns:
-        Shape (q,), int64, in the order of `query_ids`; zeros when nothing is live. O(entries of the query's tokens +
-        tokens of the rows from n_base on).
-
-    Raises:
-        TypeError: an array of another dtype, or a count that is not an integer.
-        ValueError: arrays that do not belong together, n_base above n, or query_ids not ascending.
-    """
-    q = _check.array(query_ids, _check.U32, 1, "query_ids")
-    n, n_base = _check_base(postings, n_base, n)
-    _check.csr_of(indptr, ids, n, "ids")
-    _check.at_least(_check.array(live, _check.U8, 1, "live"), n, "live")
-    df = np.zeros(q, np.int64)
-    _refuse_bad_query(
-        _document_frequencies_kernel(query_ids, postings.indptr, postings.rows, n_base, indptr, ids, n, live, df),
-        query_ids,
-    )
-    return df
-
-
-@jit(
-    (
-        reads(uint32),
-        reads(int64),
-        reads(uint32),
-        int64,
-        reads(int64),
-        reads(uint32),
-        int64,
-        reads(uint8),
-        writes(int64),
-    )
-)
-def _document_frequencies_kernel(
-    query_ids: Any, post_indptr: Any, post_rows: Any, n_base: Any, indptr: Any, ids: Any, n: Any, live: Any, df: Any
-) -> Any:
-    q = len(query_ids)
-    vocabulary_size = len(post_indptr) - 1
-    for t in range(q):
-        token = query_ids[t]
-        if t > 0 and token <= query_ids[t - 1]:
-            return t
-        if token < vocabulary_size:
-            for entry in range(post_indptr[token], post_indptr[token + 1]):
-                row = post_rows[entry]
-                if row >= n_base:  # ascending: the rest is beyond the base too
-                    break
-                if live[row] != 0:
-                    df[t] += 1
-    for row in range(n_base, n):
-        if live[row] == 0:
-            continue
-        t, position, end = 0, indptr[row], indptr[row + 1]
-        while t < q and position < end:
-            if query_ids[t] == ids[position]:
-                df[t] += 1
-                t += 1
-                position += 1
-            elif query_ids[t] < ids[position]:
-                t += 1
-            else:
-                position += 1
-    return -1
-
-
 def bm25_scores(
     query_ids: NDArray[np.uint32],
     weights: NDArray[np.float64],
@@ -232,7 +77,6 @@ def bm25_scores(
     *,
     k1: float,
     b: float,
-    out: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """The BM25 score of every row.
 
@@ -254,13 +98,10 @@ def bm25_scores(
         average_length: mean length over the live rows, at least 0; 0 leaves length out (every row as if average).
         k1: saturation of frequency, at least 0.
         b: how much length counts, 0 to 1.
-        out: shape (≥ n,), float64: where to put the scores, whatever it holds. New memory costs a page fault every 512
-            rows, as much as scoring does.
 
     Returns:
-        Shape (n,), float64, by row, the beginning of `out` if that was given; 0 where nothing matches or the row is not
-        eligible. Equal rows score the same to the bit. No query tokens or n = 0: zeros or empty. O(n + entries of the
-        query's tokens + tokens from n_base on).
+        Shape (n,), float64, by row; 0 where nothing matches or the row is not eligible. Equal rows score the same to
+        the bit. No query tokens or n = 0: zeros or empty. O(n + entries of the query's tokens + tokens from n_base on).
 
     Raises:
         TypeError: an array of another dtype, or a number of another type.
@@ -268,25 +109,20 @@ def bm25_scores(
     """
     q = _check.array(query_ids, _check.U32, 1, "query_ids")
     _check.length(_check.array(weights, _check.F64, 1, "weights"), q, "weights", "query_ids")
-    n, n_base = _check_base(postings, n_base, n)
-    _check_tokens(indptr, ids, freqs, n)
+    n, n_base = check_base(postings, n_base, n)
+    check_tokens(indptr, ids, freqs, n)
     _check.at_least(_check.array(lengths, _check.U32, 1, "lengths"), n, "lengths")
     _check.at_least(_check.array(eligible, _check.U8, 1, "eligible"), n, "eligible")
     average_length = _check.not_negative(average_length, "average_length")
     k1, b = _check.not_negative(k1, "k1"), _check.fraction(b, "b")
-    if out is None:
-        scores = np.zeros(n, np.float64)
-    else:
-        _check.at_least(_check.array(out, _check.F64, 1, "out"), n, "out")
-        scores = out[:n]
-        scores.fill(0.0)
-    _refuse_bad_query(
+    scores = np.zeros(n, np.float64)
+    refuse_bad_query(
         _bm25_scores_kernel(
             query_ids,
             weights,
             postings.indptr,
             postings.rows,
-            postings.freqs,
+            postings.shapes,
             n_base,
             indptr,
             ids,
@@ -304,18 +140,32 @@ def bm25_scores(
 
 
 @jit()
-def _length_norm(length: Any, average_length: Any, k1: Any, b: Any) -> Any:
+def length_norm(length: Any, average_length: Any, k1: Any, b: Any) -> Any:
+    """What of a term's saturation is due to the row's length."""
     # Written so that all but one product is the same for every row, and is taken out of the loop.
     return k1 * (1.0 - b) + length * (k1 * b / average_length) if average_length > 0.0 else k1
 
 
 @jit()
-def _term_score(weight: Any, freq: Any, k1: Any, norm: Any) -> Any:
-    return weight * (freq * (k1 + 1.0) / (freq + norm)) + _GRID - _GRID
+def saturation(freq: Any, k1: Any, norm: Any) -> Any:
+    """What a term of weight 1 adds to a row, before rounding."""
+    return freq * (k1 + 1.0) / (freq + norm)
 
 
 @jit()
-def _row_score(
+def rounded(score: Any) -> Any:
+    """A score that may be added up in any order."""
+    return score + _GRID - _GRID
+
+
+@jit()
+def _freq_of(shape: Any) -> Any:
+    """How often the row of a posting holds its token."""
+    return float64(shape // SHORT + 1 if shape < SHAPES else shape - (SHAPES - 1))
+
+
+@jit()
+def row_score(
     query_ids: Any,
     weights: Any,
     indptr: Any,
@@ -327,12 +177,13 @@ def _row_score(
     k1: Any,
     b: Any,
 ) -> Any:
-    norm = _length_norm(length, average_length, k1, b)
+    """The score of one row, by merging its tokens with the query's."""
+    norm = length_norm(length, average_length, k1, b)
     score = 0.0
     t, position, end = 0, indptr[row], indptr[row + 1]
     while t < len(query_ids) and position < end:
         if query_ids[t] == ids[position]:
-            score += _term_score(weights[t], float64(freqs[position]), k1, norm)
+            score += rounded(weights[t] * saturation(float64(min(int64(freqs[position]), MOST_REPEATS)), k1, norm))
             t += 1
             position += 1
         elif query_ids[t] < ids[position]:
@@ -366,7 +217,7 @@ def _bm25_scores_kernel(
     weights: Any,
     post_indptr: Any,
     post_rows: Any,
-    post_freqs: Any,
+    post_shapes: Any,
     n_base: Any,
     indptr: Any,
     ids: Any,
@@ -389,12 +240,12 @@ def _bm25_scores_kernel(
                 if row >= n_base:  # ascending: the rest is beyond the base too
                     break
                 if eligible[row] != 0:
-                    norm = _length_norm(float64(lengths[row]), average_length, k1, b)
-                    scores[row] += _term_score(weights[t], float64(post_freqs[entry]), k1, norm)
+                    norm = length_norm(float64(lengths[row]), average_length, k1, b)
+                    scores[row] += rounded(weights[t] * saturation(_freq_of(int64(post_shapes[entry])), k1, norm))
     for row in range(n_base, len(scores)):
         if eligible[row] != 0:
             length = float64(lengths[row])
-            scores[row] = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
+            scores[row] = row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
     return -1
 
 
@@ -438,7 +289,7 @@ def bm25_rows(
     m = _check.array(rows, _check.I64, 1, "rows")
     q = _check.array(query_ids, _check.U32, 1, "query_ids")
     _check.length(_check.array(weights, _check.F64, 1, "weights"), q, "weights", "query_ids")
-    _check_tokens(indptr, ids, freqs, 0)
+    check_tokens(indptr, ids, freqs, 0)
     n = min(len(indptr) - 1, _check.array(lengths, _check.U32, 1, "lengths"))
     average_length = _check.not_negative(average_length, "average_length")
     k1, b = _check.not_negative(k1, "k1"), _check.fraction(b, "b")
@@ -447,7 +298,7 @@ def bm25_rows(
     if bad >= q:
         i = bad - q
         raise ValueError(f"rows[{i}] is {rows[i]}, allowed is 0 to {n - 1} within the ids: pass rows of these columns")
-    _refuse_bad_query(bad, query_ids)
+    refuse_bad_query(bad, query_ids)
     return scores
 
 
@@ -491,29 +342,5 @@ def _bm25_rows_kernel(
         if row < 0 or row >= n or indptr[row] < 0 or indptr[row + 1] > len(ids):
             return q + i
         length = float64(lengths[row])
-        scores[i] = _row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
+        scores[i] = row_score(query_ids, weights, indptr, ids, freqs, row, length, average_length, k1, b)
     return -1
-
-
-def _check_tokens(indptr: NDArray[np.int64], ids: NDArray[np.uint32], freqs: NDArray[np.uint16], n: int) -> None:
-    available = _check.csr_of(indptr, ids, n, "ids")
-    _check.at_least(_check.array(freqs, _check.U16, 1, "freqs"), min(available, int(indptr[n])), "freqs")
-
-
-def _check_base(postings: Postings, n_base: int, n: int) -> tuple[int, int]:
-    n, n_base = _check.count(n, "n"), _check.count(n_base, "n_base")
-    if n_base > n:
-        raise ValueError(f"n_base is {n_base}, allowed is 0 to n = {n}: the postings cover a prefix of the rows")
-    vocabulary = _check.array(postings.indptr, _check.I64, 1, "postings.indptr") - 1
-    entries = _check.array(postings.rows, _check.U32, 1, "postings.rows")
-    _check.length(_check.array(postings.freqs, _check.U16, 1, "postings.freqs"), entries, "postings.freqs", "rows")
-    _check.csr(postings.indptr, vocabulary, entries, "postings.rows")
-    return n, n_base
-
-
-def _refuse_bad_query(bad: int, query_ids: NDArray[np.uint32]) -> None:
-    if bad >= 0:
-        raise ValueError(
-            f"query_ids[{bad}] is {query_ids[bad]} after {query_ids[bad - 1]}, allowed are ascending unique ids: "
-            "pass np.unique(query_ids)"
-        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,37 @@ from jiyi.kernels._jit import int32, int64, jit, reads, uint8, uint16, uint32, u
 from jiyi.kernels._numbering import number_distinct
 
 _U64 = np.dtype(np.uint64)
+
+
+def csr_of_lists(lists: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """Lists of ids, such as texts of token ids, as one array and where each list begins in it.
+
+    Args:
+        lists: n lists of whole numbers, each 0 to 2^32 − 1.
+
+    Returns:
+        (indptr int64 of shape (n + 1,), ids uint32 of shape (nnz,)): list i is ids[indptr[i] : indptr[i + 1]]. Orders
+        and repeats stay as they are. No lists: [0] and empty. O(nnz); from lists, Python's `array` takes numbers in a
+        third of the time that NumPy does.
+
+    Raises:
+        TypeError: something that is not a list, or an id that is not an integer.
+        ValueError: an id out of range.
+    """
+    ids = array("I")
+    for i, row in enumerate(lists):
+        try:
+            ids.fromlist(row)
+        except TypeError:
+            raise TypeError(
+                f"lists[{i}] is {row!r:.80}, allowed are lists of integers: pass list(map(int, …))"
+            ) from None
+        except OverflowError:
+            raise ValueError(
+                f"lists[{i}] holds a number that is not one of 0 to 4294967295, as allowed: number the tokens from 0 on"
+            ) from None
+    pointers = array("q", accumulate(map(len, lists), initial=0))
+    return np.frombuffer(pointers, np.int64), np.frombuffer(ids, np.uint32)
 
 
 def count_sorted_rows(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.kernels import _check
-from jiyi.kernels._jit import float64, int64, jit, popcount, reads, uint32, writes
-from jiyi.kernels._numbering import number_distinct
+from jiyi.kernels._jit import float64, int64, jit, popcount, reads, uint32, uint64, writes
+from jiyi.kernels._numbering import number_and_count
 
 
 @jit()
@@ -120,15 +120,12 @@ def jaccard_matrix(indptr: NDArray[np.int64], ids: NDArray[np.uint32]) -> NDArra
 
 
 @jit()
-def _place_tokens(numbers: Any, count: Any, n: Any) -> Any:
+def _place_tokens(holders: Any, count: Any, n: Any) -> Any:
     """Where each token is counted: (its bit or -1, where its rows are listed, words of bits).
 
     A bit costs each pair of rows a 64th of a word, a list each pair of rows that share the token: tokens of an eighth
     of all rows are bits, and the next most frequent ones fill up the last word.
     """
-    holders = np.zeros(count, np.int32)
-    for number in numbers:
-        holders[number] += 1
     tokens_of = np.zeros(n + 1, np.int32)  # by how many rows hold them
     for number in range(count):
         tokens_of[min(holders[number], n)] += 1  # more than n where a row repeats a token
@@ -158,8 +155,9 @@ def _matrix_kernel(indptr: Any, ids: Any, matrix: Any) -> None:
     base = indptr[0]
     nnz = indptr[n] - base
     numbers = np.empty(nnz, np.int32)
-    count = number_distinct(ids[base : base + nnz], nnz, numbers, np.empty(nnz, np.uint32))
-    bit, end_of, words = _place_tokens(numbers, count, n)
+    holders = np.zeros(nnz, np.int32)
+    count = number_and_count(ids[base : base + nnz], numbers, holders)
+    bit, end_of, words = _place_tokens(holders, count, n)
     masks = np.zeros((words, n), np.uint64)
     # For each token without a bit, the rows met so far that hold it: each pair of rows is met once.
     rows = np.empty(nnz, np.int32)
@@ -172,13 +170,15 @@ def _matrix_kernel(indptr: Any, ids: Any, matrix: Any) -> None:
         sizes[row] = size
         shared[:row] = 0
         for position in range(start, end):
-            number = numbers[position]
+            number = uint64(numbers[position])
             if bit[number] >= 0:
-                masks[bit[number] >> 6, row] |= np.uint64(1) << np.uint64(bit[number] & 63)
+                masks[bit[number] >> 6, row] |= uint64(1) << uint64(bit[number] & 63)
                 continue
-            for entry in range(first[number], end_of[number]):
-                shared[rows[entry]] += np.int32(1)
-            rows[end_of[number]] = row
+            entry, stop = uint64(first[number]), uint64(end_of[number])  # unsigned: none counts from the end
+            while entry < stop:
+                shared[uint64(rows[entry])] += np.int32(1)
+                entry += uint64(1)
+            rows[stop] = row
             end_of[number] += 1
         for word in range(words):
             own, others = masks[word, row], masks[word]

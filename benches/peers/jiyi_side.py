@@ -6,7 +6,6 @@ import os
 import tempfile
 import time
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ import numpy as np
 from protocol import Task, Work, serve, texts_in
 
 import jiyi
-from jiyi.kernels import bm25, fusion, jaccard, mmr, topk
+from jiyi.kernels import bm25, fusion, jaccard, mmr, postings, topk
+from jiyi.kernels.bm25_top_k import bm25_top_k
+from jiyi.kernels.csr import csr_of_lists
 
 
 def jaccard_matrix(folder: Path, asked: dict[str, Any]) -> Work:
@@ -29,10 +30,7 @@ def jaccard_built(folder: Path, asked: dict[str, Any]) -> Work:
     lists = texts_in(folder, "sets")
 
     def call(_: int) -> Any:
-        indptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(tokens) for tokens in lists], out=indptr[1:])
-        ids = np.fromiter(chain.from_iterable(lists), np.uint32, int(indptr[-1]))
-        return jaccard.jaccard_matrix(indptr, ids)
+        return jaccard.jaccard_matrix(*csr_of_lists(lists))
 
     return Work(call, 1, np.round(call(0), 12).tolist())
 
@@ -83,16 +81,13 @@ def bm25_exact(folder: Path, asked: dict[str, Any]) -> Work:
     data = np.load(folder / "bm25.npz")
     indptr, ids, freqs, lengths = data["indptr"], data["ids"], data["freqs"], data["lengths"]
     n, queries, live = len(lengths), data["queries"], np.ones(len(lengths), np.uint8)
-    postings = bm25.build_postings(indptr, ids, freqs, n, int(ids.max()) + 1)
-    average, room = float(lengths.mean()), np.empty(n)
+    lists = postings.build_postings(indptr, ids, freqs, lengths, n, int(ids.max()) + 1)
+    columns = (lists, n, indptr, ids, freqs, lengths, n, live, float(lengths.mean()))
 
     def call(i: int) -> list[int]:
         query = queries[i]
-        df = bm25.document_frequencies(query, postings, n, indptr, ids, n, live)
-        scores = bm25.bm25_scores(
-            query, bm25.idf(df, n), postings, n, indptr, ids, freqs, lengths, n, live, average, k1=1.5, b=0.75, out=room
-        )
-        best, _ = topk.top_k(scores, live, 10, above=0.0)
+        df = postings.document_frequencies(query, lists, n, indptr, ids, n, live, base_is_live=True)
+        best, _ = bm25_top_k(query, bm25.idf(df, n), *columns, 10, k1=1.5, b=0.75)
         return best.tolist()
 
     return Work(call, len(queries))

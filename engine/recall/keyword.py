@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.candidates import Floats, Query
-from jiyi.kernels.bm25 import bm25_rows, bm25_scores
+from jiyi.kernels.bm25 import bm25_rows
+from jiyi.kernels.bm25_top_k import bm25_top_k
 from jiyi.kernels.topk import top_k
 from jiyi.recall.inverted import InvertedIndex
-
-_memory = threading.local()
-
-
-def _scores_of_thread(n: int) -> NDArray[np.float64]:
-    """Room for n scores, the thread's own and used again by its next search."""
-    room: NDArray[np.float64] | None = getattr(_memory, "scores", None)
-    if room is None or len(room) < n:
-        room = _memory.scores = np.empty(n)
-    return room
 
 
 def keyword_scores(query: Query, rows: NDArray[np.int64]) -> Floats:
@@ -58,7 +47,7 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
             rows = np.concatenate((np.sort(found), tail))
             best, _ = top_k(keyword_scores(query, rows), np.ones(len(rows), np.uint8), query.pool_size, above=0.0)
             return rows[best], "indexed"
-    scores = bm25_scores(
+    rows, _ = bm25_top_k(
         query.term_ids,
         query.term_weights,
         view.postings,
@@ -70,9 +59,8 @@ def recall_keyword(query: Query, index: InvertedIndex | None, index_rows: int) -
         view.n,
         query.eligible,
         query.average_length,
+        query.pool_size,
         k1=config.bm25_k1,
         b=config.bm25_b,
-        out=_scores_of_thread(view.n),
     )
-    rows, _ = top_k(scores, query.eligible, query.pool_size, above=0.0)
     return rows, "exact"

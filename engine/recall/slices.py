@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jiyi.candidates import Ints
-from jiyi.kernels.bm25 import Postings
 from jiyi.kernels.csr import sort_rows
+from jiyi.kernels.postings import Postings
 from jiyi.partition import View
 from jiyi.terms import WORD, is_sort
 from jiyi.usage import Usage

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import jiyi
+from jiyi import originals
 from jiyi.analysis import analyse
-from jiyi.ledger import FILE_NAME, LABEL_MASK, Ledger
+from jiyi.ledger import FILE_NAME, LABEL_BITS, LABEL_MASK, Ledger
 from jiyi.memory import Memory
+from jiyi.originals import Original
 from jiyi.schema import FORMAT_VERSION
 from tests.engine.conftest import Child
 
@@ -93,6 +95,42 @@ def test_sequence_counts_every_change(folder: Path) -> None:
     assert ended(0) is None
     assert ended(int(ledger.manifest()["sequence"])) == []
     ledger.close()
+
+
+def test_what_the_writer_remembers_is_what_the_file_says(folder: Path) -> None:
+    """It asks for none of it again at each write, so whatever else changes it has to make it forget."""
+    folder.mkdir()
+    ledger = Ledger(folder)
+
+    def fail(connection: sqlite3.Connection) -> None:
+        raise OSError("no")
+
+    a, b = Memory(text="a", namespace="ana"), Memory(text="b", namespace="bo")
+    _put(ledger, a)
+    with pytest.raises(OSError, match="no"):
+        ledger.put([b], analyse([b], [None], None, None), {}, then=fail)
+    assert ledger.namespace_number("bo") is None  # and its number is remembered by nobody
+    assert ledger.manifest()["sequence"] == 1
+    (key,) = _put(ledger, b)
+    assert key == ledger.namespace_number("bo") << LABEL_BITS | 2
+    with ledger.changing() as connection:
+        connection.execute("UPDATE manifest SET value = 70 WHERE key = 'sequence'")
+        assert _put(ledger, Memory(text="c", namespace="ana")) == [ledger.namespace_number("ana") << LABEL_BITS | 71]
+        connection.execute("UPDATE manifest SET value = 80 WHERE key = 'sequence'")
+        assert _put(ledger, Memory(text="d", namespace="ana"))[0] & LABEL_MASK == 81
+    ledger.delete([key])
+    ledger.compact(0)  # the name goes with its last memory
+    assert ledger.namespace_number("bo") is None
+    _put(ledger, b)
+    assert [name for name, _ in ledger.namespaces()] == ["ana", "bo"]
+    assert not ledger.has_merged
+    with ledger.changing() as connection:
+        originals.keep(connection, 1, "x", [Original(a, None, "none")])
+    assert ledger.has_merged
+    _put(ledger, Memory(text="c", id=a.id, namespace="ana"))  # it takes the place of the hidden one
+    ledger.close()
+    with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as file:
+        assert file.execute("SELECT count(*) FROM merged").fetchone() == (0,)
 
 
 # -------------------------------------------------------------------------------------- all or nothing

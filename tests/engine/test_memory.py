@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -67,14 +68,14 @@ WRONG_TYPES = [
     ("session", 5),
     ("speaker", ["Ana"]),
     ("timestamp", [1]),
-    ("expires_at", object()),
+    ("expires_at", ...),
     ("metadata", "x"),
     ("metadata", [1]),
     ("metadata", {1: "x"}),
     ("metadata", {"a": {2: 1}}),
     ("metadata", {"a": b"x"}),
     ("metadata", {"a": {1, 2}}),
-    ("metadata", {"a": object()}),
+    ("metadata", {"a": ...}),
     ("sources", "abc"),
     ("sources", [1]),
     ("sources", 5),
@@ -203,3 +204,19 @@ def test_fields_are_those_of_the_design() -> None:
         "successes",
         "failures",
     }
+
+
+def test_a_memory_of_its_text_is_what_it_is_with_nothing_else_given() -> None:
+    for text in ("cat", "徒步 👍", ""):
+        quick, plain = Memory.of_text(text), Memory(text=text)
+        unlike = [name for name in FIELDS if getattr(quick, name) != getattr(plain, name)]
+        assert set(unlike) <= {"id", "timestamp"}
+        assert quick.id > "0"
+        assert quick.metadata is not Memory.of_text(text).metadata
+        assert quick == dataclasses.replace(quick)
+        assert quick.timestamp <= Memory.of_text(text).timestamp
+    for bad in (5, None, b"cat", "\ud800"):
+        with pytest.raises((TypeError, ValueError)) as expected:
+            Memory(text=bad)  # type: ignore[arg-type]
+        with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+            Memory.of_text(bad)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,6 +47,7 @@ class Model:
         self.rows: list[tuple[int, Memory, bytes | None]] = []
         self.live: list[bool] = []
         self.sequence = 0
+        self.sequence_done = 0
 
     def append(self, memories: list[Memory]) -> None:
         derived = analyse(memories, [None] * len(memories), EMBEDDER, EMBEDDER)
@@ -55,7 +57,7 @@ class Model:
             columns.append(column_row(NAMESPACE << LABEL_BITS | self.sequence, memory, row))
             self.rows.append((self.sequence, memory, row.vector))
             self.live.append(True)
-        self.partition.apply(self.sequence, rows=rows_of(columns), vectors=[[row.vector for row in derived]])
+        self.partition.apply(self.sequence, rows=columns, vectors=[[row.vector for row in derived]])
 
     def end(self, positions: list[int]) -> None:
         labels = [self.rows[i][0] for i in positions]
@@ -156,8 +158,9 @@ def test_counts_agree_with_a_plain_list(monkeypatch: pytest.MonkeyPatch, settle_
 def _columns(view: View) -> dict[str, Any]:
     arrays = {name: getattr(view, name) for name in View.__dataclass_fields__ if not name.startswith("_")}
     copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
-    # `next` may come to name rows that were stored later; a view counts those as none.
-    copied["next"] = np.where(copied["next"] < view.n, copied["next"], -1)
+    # Links may come to name rows that were stored later; a view counts those as none.
+    for links in ("previous", "next"):
+        copied[links] = np.where(copied[links] < view.n, copied[links], -1)
     copied["postings"] = tuple(np.array(part) for part in view.postings)
     return copied
 
@@ -215,7 +218,7 @@ def test_ending_what_is_dead_or_unknown_changes_nothing() -> None:
 def test_rows_of_nothing() -> None:
     assert len(rows_of([])) == 0
     partition = Partition(1, None, 0)
-    partition.apply(5, rows=rows_of([]))
+    partition.apply(5, rows=[])
     assert (partition.view.n, partition.view.sequence, partition.view.vectors) == (0, 5, None)
 
 
@@ -228,7 +231,7 @@ def test_damaged_columns_are_a_store_error_that_names_the_label() -> None:
             rows_of([(*first, *damaged)])  # type: ignore[list-item]
     partition = Partition(NAMESPACE, DIM, 0)
     with pytest.raises(StoreError, match="8 floats"):
-        partition.apply(1, rows=rows_of([column_row(key, memory, row)]), vectors=[[b"1234"]])
+        partition.apply(1, rows=[column_row(key, memory, row)], vectors=[[b"1234"]])
 
 
 def test_sessions_are_linked_by_time_and_then_as_stored() -> None:
@@ -273,7 +276,7 @@ def test_one_view_shows_what_ended_and_what_came() -> None:
     model.append([_memory(random_) for _ in range(3)])
     new = _memory(random_)
     [row] = analyse([new], [None], EMBEDDER, EMBEDDER)
-    columns = rows_of([column_row(NAMESPACE << LABEL_BITS | 5, new, row)])
+    columns = [column_row(NAMESPACE << LABEL_BITS | 5, new, row)]
     model.partition.apply(5, ended=np.array([2], np.int64), rows=columns, vectors=[[row.vector]])
     model.rows.append((5, new, row.vector))
     model.live[1] = False
@@ -289,3 +292,74 @@ def test_bytes_are_what_is_allocated() -> None:
     view = model.partition.view
     assert view.vectors is not None
     assert model.partition.bytes() >= empty + view.vectors.nbytes + view.term_ids.nbytes + view.tokens.nbytes
+
+
+def _noted(model: Model, memories: list[Memory]) -> bool:
+    """Append as a writer does whose rows may wait; return whether they were shown at once."""
+    derived = analyse(memories, [None] * len(memories), EMBEDDER, EMBEDDER)
+    columns = []
+    for memory, row in zip(memories, derived, strict=True):
+        model.sequence += 1
+        columns.append(column_row(NAMESPACE << LABEL_BITS | model.sequence, memory, row))
+        model.rows.append((model.sequence, memory, row.vector))
+        model.live.append(True)
+    vectors = [[row.vector for row in derived]]
+    return model.partition.apply(model.sequence, rows=columns, vectors=vectors, may_wait=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_is_only_noted_is_seen_by_whoever_looks(seed: int) -> None:
+    random_ = random.Random(seed)
+    model = Model()
+    for _ in range(12):
+        model.partition.asked_for = random_.random() < 0.2
+        asked, shown = model.partition.asked_for, 0
+        for _ in range(random_.randrange(1, 9)):
+            shown += _noted(model, [_memory(random_) for _ in range(random_.randrange(1, 3))])
+        assert shown == asked
+        assert model.partition.sequence == model.sequence
+        if random_.random() < 0.3:
+            model.end(random_.sample(range(len(model.rows)), 2))
+        _check(model, model.partition.view)
+
+
+def test_not_more_than_so_many_are_only_noted() -> None:
+    model = Model()
+    model.partition.asked_for = False
+    shown = [_noted(model, [Memory(text=f"cat {i}")]) for i in range(jiyi.partition._MOST_NOTED + 2)]
+    assert shown == [False] * jiyi.partition._MOST_NOTED + [True, False]
+    _check(model, model.partition.view)
+
+
+def test_threads_that_look_at_noted_rows_see_them_all() -> None:
+    model = Model(None)
+    view = model.partition.view
+    seen: list[int] = []
+    problems: list[str] = []
+    written = threading.Event()
+
+    def look() -> None:
+        while not written.is_set():
+            least = model.sequence_done
+            n = model.partition.view.n
+            if n < least:
+                problems.append(f"{n} of {least}")
+            seen.append(n)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    rows = [Memory(text=f"cat {i}") for i in range(300)]
+    derived = analyse(rows, [None] * len(rows), None, None)
+    for i, (memory, row) in enumerate(zip(rows, derived, strict=True), start=1):
+        columns = [column_row(NAMESPACE << LABEL_BITS | i, memory, row)]
+        model.partition.asked_for = i % 7 == 0
+        model.partition.apply(i, rows=columns, vectors=[[None]], may_wait=True)
+        model.sequence_done = i
+    written.set()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert view.n == 0
+    assert model.partition.view.labels.tolist() == list(range(1, 301))
+    assert seen

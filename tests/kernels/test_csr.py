@@ -84,3 +84,20 @@ class TestGatherRows:
         rows = [[1, 2], [3]]
         with pytest.raises(ValueError, match=rf"rows\[1\] is {row}, allowed is 0 to 1"):
             csr.gather_rows(pointers(rows), flat(rows, np.uint32), np.ones(4, np.uint8), np.array([0, row]))
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=9), max_size=6))
+def test_lists_become_one_array_and_pointers(rows):
+    indptr, ids = csr.csr_of_lists(rows)
+    assert (indptr.tolist(), ids.tolist()) == (pointers(rows).tolist(), flat(rows, np.uint32).tolist())
+    assert (indptr.dtype, ids.dtype) == (np.int64, np.uint32)
+
+
+def test_lists_of_anything_else_are_refused():
+    with pytest.raises(TypeError, match=r"lists\[1\] is 'ab', allowed are lists of integers"):
+        csr.csr_of_lists([[1], "ab"])
+    with pytest.raises(TypeError, match=r"lists\[0\] is \[1\.5\], allowed are lists of integers"):
+        csr.csr_of_lists([[1.5]])
+    for number in (-1, 2**32):
+        with pytest.raises(ValueError, match=r"lists\[0\] holds a number that is not one of 0 to 4294967295"):
+            csr.csr_of_lists([[number]])

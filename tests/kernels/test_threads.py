@@ -6,7 +6,8 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from jiyi.kernels import bm25, decay, fusion, jaccard, late_interaction, mmr, normalize, pooling, topk
+from jiyi.kernels import bm25, decay, fusion, jaccard, late_interaction, mmr, normalize, pooling, postings, topk
+from jiyi.kernels.bm25_top_k import bm25_top_k
 
 THREADS = 8
 RNG = np.random.default_rng(0)
@@ -25,7 +26,7 @@ TABLE = RNG.integers(-127, 128, (SIZE, D)).astype(np.int8)
 SCALES = RNG.random(SIZE).astype(np.float32)
 RANKED = [RNG.permutation(N).astype(np.int64) for _ in range(3)]
 ROWS = np.arange(N, dtype=np.int64)
-POSTINGS = bm25.build_postings(INDPTR, IDS, FREQS, 200, SIZE)
+POSTINGS = postings.build_postings(INDPTR, IDS, FREQS, LENGTHS, 200, SIZE)
 BM25 = (INDPTR, IDS, FREQS, LENGTHS)
 
 CALLS = {
@@ -39,9 +40,10 @@ CALLS = {
     "exponential": lambda: (decay.exponential(SCORES, 0.3),),
     "rrf": lambda: fusion.rrf(RANKED),
     "weighted_sum": lambda: (fusion.weighted_sum(np.stack([SCORES, SCORES]), np.array([0.3, 0.7])),),
-    "build_postings": lambda: bm25.build_postings(INDPTR, IDS, FREQS, 200, SIZE),
-    "df": lambda: (bm25.document_frequencies(QUERY, POSTINGS, 200, INDPTR, IDS, N, ALL),),
+    "build_postings": lambda: postings.build_postings(INDPTR, IDS, FREQS, LENGTHS, 200, SIZE),
+    "df": lambda: (postings.document_frequencies(QUERY, POSTINGS, 200, INDPTR, IDS, N, ALL),),
     "bm25_scores": lambda: (bm25.bm25_scores(QUERY, WEIGHTS, POSTINGS, 200, *BM25, N, ALL, 20.0, k1=1.2, b=0.75),),
+    "bm25_top_k": lambda: bm25_top_k(QUERY, WEIGHTS, POSTINGS, 200, *BM25, N, ALL, 20.0, 20, k1=1.2, b=0.75),
     "bm25_rows": lambda: (bm25.bm25_rows(ROWS, QUERY, WEIGHTS, *BM25, 20.0, k1=1.2, b=0.75),),
     "jaccard_matrix": lambda: (jaccard.jaccard_matrix(INDPTR, IDS),),
     "mmr_jaccard": lambda: mmr.mmr_jaccard(SCORES, INDPTR, IDS, 20, 0.7),
