@@ -12,6 +12,7 @@ from jiyi.config import SearchConfig
 from jiyi.hits import Hits
 from jiyi.ledger import Ledger, key_range
 from jiyi.memory import checked_name
+from jiyi.quoted import quoted
 from jiyi.reindex_events import Comparison
 from jiyi.search import Settings, search
 from jiyi.spaces import exact_namespace
@@ -51,7 +52,8 @@ def checked_queries(queries: Sequence[str | Mapping[str, Any]] | None) -> tuple[
         namespace = query.get("namespace") if isinstance(query, Mapping) else None
         if not isinstance(text, str):
             raise TypeError(
-                f'query {i} must be a text, or a mapping such as {{"query": "…", "namespace": "…"}}, got {query!r:.80}'
+                f'query {i} must be a text, or a mapping such as {{"query": "…", "namespace": "…"}}, got '
+                f"{quoted(query)}"
             )
         checked.append(SampleQuery(text, None if namespace is None else checked_name(namespace, "namespace")))
     if not checked:

@@ -229,7 +229,7 @@ def _checked_aging(aging: object) -> dict[str, Aging]:
         if isinstance(value, Mapping):
             unknown = [str(name) for name in value if name not in _AGING]
             if unknown:
-                raise ValueError(f"aging of {kind} has {unknown[0][:80]!r}; it can have {', '.join(_AGING)}")
+                raise ValueError(f"aging of {kind} has {quoted(unknown[0])}; it can have {', '.join(_AGING)}")
             value = Aging(**value)
         if not isinstance(value, Aging):
             raise TypeError(f"aging of {kind} must be an Aging or a mapping of its fields, got {type(value).__name__}")

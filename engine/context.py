@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from jiyi.around import Around, checked_neighbors
 from jiyi.budget import TokenCounter, checked_counter
+from jiyi.candidates import Degraded
 from jiyi.language import is_chinese
 from jiyi.memory import Memory, composed_text
 from jiyi.query import BuiltQuery
@@ -133,6 +134,8 @@ class Context:
     """What was searched for."""
     turns: tuple[Memory, ...] = ()
     """The turns around hits that are in the text too (`ContextConfig.neighbors`)."""
+    degraded: tuple[Degraded, ...] = ()
+    """What the searches for it skipped, and why, as `Hits.degraded`; damaged memories are named here."""
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from jiyi.analysis import as_vector
 from jiyi.around import checked_neighbors, turns_around_memories
 from jiyi.asynchronous import Asynchronous
 from jiyi.budget import TokenCounter
+from jiyi.candidates import Degraded
 from jiyi.config import SearchConfig, preset_named
 from jiyi.consolidate import Consolidated
 from jiyi.consolidate import consolidate as run_consolidate
@@ -27,7 +28,7 @@ from jiyi.distill import Distillation, Distilled, Extractor, extractor_name, is_
 from jiyi.distill import adistill as run_adistill
 from jiyi.distill import distill as run_distill
 from jiyi.errors import NotFoundError
-from jiyi.facts import FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
+from jiyi.facts import Answer, FactQuery, Neighbor, checked_entity, checked_hops, find_facts, find_neighbors
 from jiyi.filters import Condition, Where, compile_where, parse_where
 from jiyi.hits import Hits
 from jiyi.memory import FIELDS, KINDS, Memory, MemoryLike, as_memory, checked_name, composed_text
@@ -123,10 +124,14 @@ class Engine(Asynchronous):
         }
         given = {name: value for name, value in given.items() if value is not None}
         if isinstance(memory, str):
-            memory = Memory(text=memory, **given)
+            memory = Memory(text=memory, **given) if given else Memory.of_text(memory)
         elif given:
             memory = replace(as_memory(memory), **given)
-        return self.add_many([memory], vectors=None if vector is None else [vector])[0]
+        else:
+            memory = as_memory(memory)
+        self._store.check_writable("add")
+        self._store.write([memory], self._checked_vectors(None if vector is None else [vector], 1))
+        return memory.id
 
     def add_many(
         self,
@@ -215,8 +220,9 @@ class Engine(Asynchronous):
         self._store.check_writable("delete")
         wanted = _checked_ids(ids, "delete")
         with self._store.writing():
-            found = [self._store.ledger.find(checked_name(namespace, "namespace"), memory_id) for memory_id in wanted]
-            return self._store.end([item[0] for item in found if item is not None])
+            condition = _in_namespace(checked_name(namespace, "namespace"), {"id": {"in": [*wanted]}})
+            # By key alone: what is damaged can be deleted too.
+            return self._store.end(self._store.ledger.select_keys(condition.sql, condition.parameters))
 
     def forget(self, where: Where, *, namespace: str = "default", dry_run: bool = False) -> int:
         """Forget every memory of a namespace that a filter holds for; return how many (would) go. `{}` is all.
@@ -681,7 +687,7 @@ class Engine(Asynchronous):
         history: bool = False,
         limit: int | None = None,
         now: TimeLike | None = None,
-    ) -> _List[Memory]:
+    ) -> Answer[Memory]:
         """Return facts by what they state, oldest first (by timestamp; equal ones as stored).
 
         Only those that hold: a fact that a later one supersedes is history, and one that has expired is gone.
@@ -693,6 +699,9 @@ class Engine(Asynchronous):
             history: superseded ones too.
             limit: at most so many, from the oldest on.
             now: the moment that expiry counts from; `as_of` when left out, or the present.
+
+        Returns:
+            list of Memory: with `.degraded`, which names damaged memories of the namespace that are left out.
 
         Raises:
             TypeError, ValueError: an argument is not as it must be.
@@ -718,7 +727,7 @@ class Engine(Asynchronous):
         as_of: TimeLike | None = None,
         limit: int | None = 100,
         now: TimeLike | None = None,
-    ) -> _List[Neighbor]:
+    ) -> Answer[Neighbor]:
         """Return the entities that facts lead to from an entity, in either direction, nearest first.
 
         Of entities equally near the one whose fact is the latest comes first. Only facts that hold count (`facts`).
@@ -730,7 +739,8 @@ class Engine(Asynchronous):
             limit: at most so many; None for all.
 
         Returns:
-            list of Neighbor: each with `entity`, `distance` and `facts`, the memories that lead there.
+            list of Neighbor: each with `entity`, `distance` and `facts`, the memories that lead there; as a whole with
+            `.degraded`, see `facts`.
 
         Raises:
             TypeError, ValueError: an argument is not as it must be.
@@ -944,7 +954,14 @@ class Engine(Asynchronous):
         settings = {"namespace": namespace, "now": moment, "preset": preset, **overrides}
         # What is among the hits and moves to a slot of its own leaves its place to another: as many more are asked for.
         k = config.max_memories + config.archival_slots + config.procedure_slots
-        hits = self.search(query.text, k=k, where=where, **settings).memories
+        degraded: dict[Degraded, None] = {}
+
+        def found(**of: Any) -> Sequence[Memory]:
+            answer = self.search(query.text, **settings, **of)
+            degraded.update(dict.fromkeys(answer.degraded))
+            return answer.memories
+
+        hits = found(k=k, where=where)
         slots = fill_slots(
             self._store,
             SlotQuery(
@@ -959,7 +976,7 @@ class Engine(Asynchronous):
             ),
             hits,
             len(hits) < k,
-            lambda **restricted: self.search(query.text, **settings, **restricted).memories,
+            found,
         )
         context = render_context(
             hits,
@@ -977,13 +994,15 @@ class Engine(Asynchronous):
                 as_of_s=None if as_of is None else to_seconds(to_datetime(as_of, "as_of")),
             ),
         )
+        names = names_in(self._store.ledger, checked_namespaces(namespace))
+        degraded.update((Degraded("recall", reason), None) for reason in self._store.left_out(names))
         if reinforce:
             used: dict[str, _List[str]] = {}
             for memory in context.memories:
                 used.setdefault(memory.namespace, []).append(memory.id)
             for name, ids in used.items():
                 self.reinforce(ids, namespace=name, now=moment)
-        return replace(context, query=query)
+        return replace(context, query=query, degraded=tuple(degraded))
 
     def _related(self) -> Related | None:
         """How much two texts have to do with each other, by the token table, or by an embedder that has none."""
@@ -1123,19 +1142,26 @@ class Engine(Asynchronous):
         self._store.check_writable("drop_kept")
         return run_drop_kept(self._store)
 
-    def snapshot(self, dest: str | os.PathLike[str]) -> Path:
+    def snapshot(self, dest: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Path:
         """Copy the store into a new folder, as it is at one moment, while reading and writing go on; return the folder.
 
-        The copy is checked, every row of it, before it appears under its name; one that is stopped on the way leaves
-        nothing that looks like a store, and is begun anew. It is a store by itself: `open` takes it, and `jiyi.restore`
-        puts it in the place of another.
+        The copy is checked, every row of it, before it appears under its name. It is a store by itself: `open` takes
+        it, and `jiyi.restore` puts it in the place of another. One that is stopped on the way (killed, interrupted, no
+        room) leaves nothing that looks like a store, and the next call with the same folder goes on with what was
+        copied: what has not changed since is not copied again, and the snapshot is of the moment of that call. Until
+        then it lies beside the folder, as `.<its name>-snapshot`. (Where it has filled the store's own disk, it goes.)
+
+        Args:
+            dest: a folder that does not exist or is empty, outside of the store's.
+            progress: called with (rows copied or found to be there, rows in all) now and then.
 
         Raises:
-            ValueError: the folder exists and is not empty, or lies in the store's own.
+            TypeError, ValueError: the folder exists and is not empty, or lies in the store's own, or is no path.
+            StoreLockedError: another snapshot to there is under way.
             StoreError: it could not be written, or the store is damaged.
         """
         self._store.check_usable()
-        return take_snapshot(self._store, dest)
+        return take_snapshot(self._store, dest, progress)
 
     def verify(self) -> _List[str]:
         """Return what is wrong with the store, one line each; empty when every memory is as it was written."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from jiyi.paths import shown
+from jiyi.quoted import quoted
+
 
 class JiyiError(Exception):
     """Root of all errors that are jiyi's own."""
@@ -42,7 +45,7 @@ class NotFoundError(JiyiError, KeyError):
     def __init__(self, memory_id: str, namespace: str) -> None:
         self.memory_id = memory_id
         self.namespace = namespace
-        super().__init__(f"no memory {memory_id[:80]!r} in namespace {namespace[:80]!r}")
+        super().__init__(f"no memory {quoted(memory_id)} in namespace {quoted(namespace)}")
 
     def __str__(self) -> str:  # KeyError would print the repr
         return str(self.args[0])
@@ -72,8 +75,8 @@ class DamagedError(StoreError):
         self.memory_id = memory_id
         self.namespace = namespace
         super().__init__(
-            f"the memory {memory_id!r:.80} (label {label}) in namespace {namespace!r:.80} is damaged: it is not what "
-            "was written. `jiyi verify` (engine.verify()) lists all that are, and `jiyi verify --repair OUT` "
+            f"the memory {quoted(memory_id)} (label {label}) in namespace {quoted(namespace)} is damaged: it is not "
+            "what was written. `jiyi verify` (engine.verify()) lists all that are, and `jiyi verify --repair OUT` "
             "(jiyi.salvage) saves every other into a new store"
         )
 
@@ -90,7 +93,7 @@ class StoreVersionError(StoreError):
             if can_upgrade
             else "Open it with the jiyi that wrote it, or upgrade jiyi"
         )
-        super().__init__(f"{path} is a store of format {found}; this jiyi reads format {supported}. {advice}")
+        super().__init__(f"{shown(path)} is a store of format {found}; this jiyi reads format {supported}. {advice}")
 
 
 class StoreLockedError(StoreError):
@@ -100,7 +103,7 @@ class StoreLockedError(StoreError):
         self.path = path
         self.holder = holder
         super().__init__(
-            f"{path} is open for writing by {holder}; close it there, or open it here with read_only=True "
+            f"{shown(path)} is open for writing by {holder}; close it there, or open it here with read_only=True "
             "(commands that only read do so by themselves)"
         )
 
@@ -132,13 +135,19 @@ class DimensionError(JiyiError, ValueError):
 class ModelMismatchError(JiyiError, ValueError):
     """The engine's embedder is not the one that the store's vectors were made with."""
 
-    def __init__(self, got: str, got_dim: int, expected: str, expected_dim: int) -> None:
+    def __init__(self, got: str, got_dim: int, expected: str, expected_dim: int, damage: str | None = None) -> None:
+        """Say which models they are; `damage` is why the store's own, which is here, could not be loaded."""
         self.got = got
         self.got_dim = got_dim
         self.expected = expected
         self.expected_dim = expected_dim
+        self.damage = damage
+        opened = f"the engine was opened with {got!r} ({got_dim} dimensions)"
+        if damage is None:
+            advice = f" and {opened}; open it with {expected!r}, or embed it anew: `jiyi reindex`"
+        else:
+            advice = f", which cannot be loaded ({damage}), and {opened}; mend it, or embed the store anew"
         super().__init__(
-            f"the store's vectors come from {expected!r} ({expected_dim} dimensions) and the engine was opened with "
-            f"{got!r} ({got_dim} dimensions); open it with {expected!r}, or embed it anew: `jiyi reindex`. "
+            f"the store's vectors come from {expected!r} ({expected_dim} dimensions){advice}. "
             "Until then only keyword search works"
         )

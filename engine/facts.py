@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jiyi.candidates import Degraded
 from jiyi.fact_graph import Facts
 from jiyi.ledger import LABEL_BITS, LABEL_MASK
 from jiyi.memory import Memory, checked_name
@@ -36,6 +37,18 @@ class Neighbor:
     """How many steps away, from 1."""
     facts: tuple[Memory, ...]
     """A shortest way there: for each step the facts between its two entities (of many the 10 latest), oldest first."""
+
+
+class Answer(list[Found]):
+    """What was found, as a list; equal to any list of the same.
+
+    Attributes:
+        degraded: what is not in it and why: memories that are damaged. Empty when nothing is known to be missing.
+    """
+
+    def __init__(self, found: Iterable[Found] = (), degraded: Sequence[Degraded] = ()) -> None:
+        super().__init__(found)
+        self.degraded: tuple[Degraded, ...] = tuple(degraded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,7 @@ def graph_of(store: Store, partition: Partition) -> Facts | None:
 
 def find_facts(
     store: Store, query: FactQuery, subject: str | None, predicate: str | None, object: str | None, limit: int | None
-) -> list[Memory]:
+) -> Answer[Memory]:
     """Return facts by what they state; see `Engine.facts`."""
 
     def pick(facts: Facts, view: View) -> tuple[Ints, _Assemble[Memory]]:
@@ -108,7 +121,7 @@ def find_facts(
     return _answered(store, query, pick)
 
 
-def find_neighbors(store: Store, query: FactQuery, entity: str, hops: int, limit: int | None) -> list[Neighbor]:
+def find_neighbors(store: Store, query: FactQuery, entity: str, hops: int, limit: int | None) -> Answer[Neighbor]:
     """Return the entities that facts lead to; see `Engine.neighbors`."""
 
     def pick(facts: Facts, view: View) -> tuple[Ints, _Assemble[Neighbor]]:
@@ -125,28 +138,31 @@ _Assemble = Callable[[dict[int, Memory]], list[Found]]
 
 def _answered(
     store: Store, query: FactQuery, pick: Callable[[Facts, View], tuple[Ints, _Assemble[Found]]]
-) -> list[Found]:
-    """Pick rows of the graph, fetch their memories, and make the answer of them."""
+) -> Answer[Found]:
+    """Pick rows of the graph, fetch their memories, and make the answer of them.
+
+    Those that are damaged are left out, as searches do, and named.
+    """
     found: list[Found] = []
     for _ in range(_ATTEMPTS):
         partition = store.partition(query.namespace)
         if partition is None:
-            return []
+            break
         view = partition.view
         facts = graph_of(store, partition)
         if facts is None or view.facts is None:
-            return []
+            break
         if query.as_of_s is not None:
             view = view.as_of(query.as_of_s)
         rows, assemble = pick(facts, view)
         base = partition.namespace << LABEL_BITS
         keys = (view.labels[rows] | base).tolist()
-        by_key = store.ledger.memories(keys, query.namespace)
+        by_key = store.memories(keys, query.namespace)
         found = assemble({row: by_key[key] for row, key in zip(rows.tolist(), keys, strict=True) if key in by_key})
         if len(by_key) == len(keys):
             break
         store.wait_for_writer()
-    return found
+    return Answer(found, [Degraded("recall", reason) for reason in store.left_out([query.namespace])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ class _MetadataField(Field):
         self.name = name if len(name) <= 80 else name[:80] + "…"
         self.keys: Final = name.split(".")[1:]
         if "" in self.keys:
-            raise ValueError(f"the filter field {name[:80]!r} has an empty key; write metadata.<key>.<key>")
+            raise ValueError(f"the filter field {quoted(name)} has an empty key; write metadata.<key>.<key>")
         if len(self.keys) > DEEPEST:
             raise ValueError(f"the filter field {self.name!r} goes deeper than {DEEPEST} keys")
         for key in self.keys:

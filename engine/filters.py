@@ -255,7 +255,7 @@ def _entry(name: object, value: object, depth: int) -> Test:
     field = field_named(name)
     if field is None:
         raise ValueError(
-            f"unknown field {name[:80]!r} in the filter; it can be one of {', '.join(NAMES)}, and, or, not"
+            f"unknown field {quoted(name)} in the filter; it can be one of {', '.join(NAMES)}, and, or, not"
         )
     return _test(field, value, depth)
 

@@ -94,7 +94,7 @@ class Hits(Sequence[Hit]):
         return (self._hit(i) for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"Hits({len(self)} of {len(self._candidates)} candidates for {self.text[:80]!r})"
+        return f"Hits({len(self)} of {len(self._candidates)} candidates for {quoted(self.text)})"
 
     @property
     def ids(self) -> list[str]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from jiyi.analysis import as_vector
 from jiyi.engine import Engine
-from jiyi.files import checkpoints
+from jiyi.files import checkpoints, merged
 from jiyi.files.ahead import ahead
 from jiyi.files.checkpoints import Checkpoint, Position
 from jiyi.files.columnar import columnar_batches
@@ -29,12 +28,14 @@ from jiyi.files.errors import BadFileError, MissingPackageError
 from jiyi.files.known import Known, known
 from jiyi.files.lines import line_batches
 from jiyi.files.rejects import RejectFile
-from jiyi.files.rows import Batch, Intake, Reject
+from jiyi.files.rows import MERGED_INTO, Batch, Intake, Reject
 from jiyi.files.sources import FORMATS, Format, Source, find_sources
 from jiyi.files.streams import opened
 from jiyi.jsonl import BadLineError, Line, read_lines
 from jiyi.memory import Memory, checked_name
 from jiyi.models.protocols import TokenTable
+from jiyi.paths import checked_path
+from jiyi.quoted import quoted
 from jiyi.store import Analysed, store_of
 
 #: How many rejects a report keeps; all of them are in the reject file.
@@ -63,6 +64,8 @@ def read_memories(
 ) -> Iterator[MemoryLine]:
     """Yield the memories of a JSON lines file: the fields of `Memory`, and "vector" where there is one.
 
+    Those that are merged into another one ("merged_into"), which no search finds, are passed over.
+
     Args:
         stream: opened in binary mode.
         source: what error messages call it.
@@ -73,12 +76,15 @@ def read_memories(
         BadLineError: naming the line, what is wrong with it and what is allowed.
     """
     for line in read_lines(stream, source):
+        is_merged = line.record.pop(MERGED_INTO, None) is not None
         try:
             memory, vector = _memory(line, namespace, dim)
         except (TypeError, ValueError) as error:
             raise BadLineError(source, line.number, str(error)) from None
         if vector is not None and dim is None:
             dim = len(vector)
+        if is_merged:
+            continue
         yield MemoryLine(line.number, memory, vector, line.end)
 
 
@@ -196,7 +202,7 @@ class IngestJob:
         format: "jsonl", "parquet" or "arrow", instead of what the first bytes of each file say.
         rejects: a file that tells of each row that was wrong, one JSON object a line: source, line or row, reason and
             the first 80 characters. It is made when there is one.
-        max_rejects: stop when there are more.
+        max_rejects: stop at the row of which there is one more. Rows before it are stored.
         strict: raise at the first wrong row. Rows before it are stored.
         dry_run: check everything and store nothing.
         restart: read from the beginning what an earlier run has read.
@@ -224,16 +230,26 @@ class IngestJob:
         store = store_of(engine)
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        if not isinstance(paths, Sequence):
-            raise TypeError(f"paths must be a file's name or a list of them, got {type(paths).__name__}")
+        if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray):
+            raise TypeError(f"paths must be a file's name or a list of them, got {type(paths).__name__[:80]}")
+        if not paths:
+            raise ValueError("paths is an empty list; name at least one file")
+        for path in paths:
+            if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
+                checked_path(path, "a file's name in paths")  # says what is wrong; of the rest `find_sources` does
         if format is not None and format not in FORMATS:
-            raise ValueError(f"format is {format!r:.80}; it must be one of {', '.join(FORMATS)}")
+            raise ValueError(f"format is {quoted(format)}; it must be one of {', '.join(FORMATS)}")
         if namespace is not None:
             checked_name(namespace, "the namespace")
         if max_rejects is not None and (isinstance(max_rejects, bool) or not isinstance(max_rejects, int)):
-            raise TypeError(f"max_rejects must be a whole number, got {max_rejects!r:.80}")
+            raise TypeError(f"max_rejects must be a whole number, got {quoted(max_rejects)}")
         if max_rejects is not None and max_rejects < 0:
-            raise ValueError(f"max_rejects is {max_rejects}; it must be at least 0")
+            raise ValueError(f"max_rejects is {quoted(max_rejects)}; it must be at least 0")
+        for name, flag in (("strict", strict), ("dry_run", dry_run), ("restart", restart)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be True or False, got {quoted(flag)}")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of an IngestStatus, got {type(progress).__name__[:80]}")
         if not dry_run:
             store.check_writable("ingest")
         self._engine = engine
@@ -250,7 +266,7 @@ class IngestJob:
         sizes = [source.size for source in self._sources]
         total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._status = IngestStatus("planned", total_bytes=total)
-        self._rejects_path = None if rejects is None else Path(rejects)
+        self._rejects_path = None if rejects is None else checked_path(rejects, "the reject file")
         self._rejects: RejectFile | None = None
         self._cancelled = threading.Event()
         self._going = threading.Event()
@@ -307,7 +323,7 @@ class IngestJob:
             self._rejects = RejectFile(self._rejects_path, keep)
         if self._restart:
             self._write([], [], self._forget)
-        intake = Intake(self._namespace, self._store.dim, self._strict)
+        intake = Intake(self._namespace, self._store.dim, self._strict, self._max_rejects, self._holds)
         batches = self._batches(intake, found)
         prepared: Iterator[_Prepared]
         try:
@@ -407,14 +423,14 @@ class IngestJob:
         if self._rejects is not None and not self._strict:
             self._rejects.add(batch.rejects)
         now = time.perf_counter()
-        if prepared.memories or batch.ended or now - self._noted >= _CHECKPOINT_EVERY_S:
+        if prepared.memories or batch.hidden or batch.ended or now - self._noted >= _CHECKPOINT_EVERY_S:
             self._noted = now
-            self._write(prepared.memories, prepared.vectors, self._note(batch), prepared.analysed)
+            self._store_batch(prepared)
         before = self._status
-        stored = len(batch.memories) - prepared.unchanged
+        stored = len(batch.memories) + len(batch.hidden) - prepared.unchanged
         rejected = before.rejected + len(batch.rejects)
         self._tell(
-            rows=before.rows + len(batch.memories) + len(batch.rejects),
+            rows=before.rows + batch.rows,
             added=before.added + stored - prepared.replaced,
             replaced=before.replaced + prepared.replaced,
             unchanged=before.unchanged + prepared.unchanged,
@@ -433,6 +449,29 @@ class IngestJob:
             self._tell(state="stopped")
             return False
         return True
+
+    def _store_batch(self, prepared: _Prepared) -> None:
+        """Write a batch in one transaction, what is merged into others behind them."""
+        batch = prepared.batch
+        note = self._note(batch)
+        if not batch.hidden:
+            self._write(prepared.memories, prepared.vectors, note, prepared.analysed)
+            return
+        if self._dry_run:
+            with self._store.ledger.reading() as connection:
+                told = merged.known(connection, self._store, batch)
+        else:
+            with self._store.together():
+                self._write(prepared.memories, prepared.vectors, note, prepared.analysed)
+                told = merged.hide(self._store, batch)
+        prepared.unchanged += told.count(Known.SAME)
+        prepared.replaced += told.count(Known.OTHER)
+
+    def _holds(self, namespace: str, memory_id: str) -> bool:
+        """Whether the store has a memory."""
+        query = "SELECT 1 FROM memories m JOIN namespaces n USING (namespace) WHERE n.name = ? AND m.id = ?"
+        with self._store.ledger.reading() as connection:
+            return connection.execute(query, (namespace, memory_id)).fetchone() is not None
 
     def _refuse(self, reject: Reject) -> None:
         count = self._status.stored + self._status.unchanged

@@ -10,6 +10,7 @@ from jiyi import generations, originals
 from jiyi.checksums import columns_are_sound, namespace_checksum
 from jiyi.errors import DamagedError, StoreError
 from jiyi.ledger import COLUMN_FIELDS, LABEL_BITS, LABEL_MASK, MEMORY_FIELDS, Ledger, read_rows, to_memory
+from jiyi.quoted import quoted
 
 
 def damage(ledger: Ledger) -> list[str]:
@@ -24,10 +25,10 @@ def damage(ledger: Ledger) -> list[str]:
     return found
 
 
-def damage_on(connection: sqlite3.Connection) -> list[str]:
-    """Return the same of what a connection sees."""
+def damage_on(connection: sqlite3.Connection, *, indexes: bool = True) -> list[str]:
+    """Return the same of what a connection sees; without `indexes`, not whether they agree with their tables."""
     found: list[str] = []
-    for check in CHECKS:
+    for check in CHECKS if indexes else (broken_pages, *CHECKS[1:]):
         try:
             found.extend(check(connection))
         except (sqlite3.Error, StoreError) as error:
@@ -37,7 +38,16 @@ def damage_on(connection: sqlite3.Connection) -> list[str]:
 
 def damaged_pages(connection: sqlite3.Connection) -> Iterator[str]:
     """Yield what SQLite finds wrong with its file, one line each."""
-    for (line,) in connection.execute("PRAGMA integrity_check"):
+    yield from _told_by(connection, "integrity_check")
+
+
+def broken_pages(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the same of a file whose indexes were made of their tables a moment ago."""
+    yield from _told_by(connection, "quick_check")
+
+
+def _told_by(connection: sqlite3.Connection, check: str) -> Iterator[str]:
+    for (line,) in connection.execute(f"PRAGMA {check}"):
         if line != "ok":
             yield f"ledger: {line}"
 
@@ -53,7 +63,7 @@ def unsound_memories(connection: sqlite3.Connection) -> Iterator[tuple[int, str]
         if name is None:
             yield (
                 row[0],
-                f"ledger: memory {row[1]!r:.80} (label {row[0] & LABEL_MASK}) has a namespace without name",
+                f"ledger: memory {quoted(row[1])} (label {row[0] & LABEL_MASK}) has a namespace without name",
             )
             continue
         try:
@@ -64,8 +74,8 @@ def unsound_memories(connection: sqlite3.Connection) -> Iterator[tuple[int, str]
         if not sound:
             yield (
                 row[0],
-                f"ledger: memory {row[1]!r:.80} (label {row[0] & LABEL_MASK}) in namespace {name!r:.80} is not what "
-                "was written",
+                f"ledger: memory {quoted(row[1])} (label {row[0] & LABEL_MASK}) in namespace {quoted(name)} is not "
+                "what was written",
             )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple
 
 from jiyi.errors import JiyiError
+from jiyi.paths import shown
+from jiyi.quoted import quoted
 
 #: A longer line is refused rather than read into memory.
 LONGEST_LINE_BYTES: Final = 64 * 2**20
@@ -23,7 +25,7 @@ class BadLineError(JiyiError, ValueError):
         self.source = source
         self.line = line
         self.reason = reason
-        super().__init__(f"{source}, {unit} {line}: {reason}")
+        super().__init__(f"{shown(source)}, {unit} {line}: {reason}")
 
 
 class Line(NamedTuple):
@@ -129,7 +131,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()  # once through: a line may have millions of fields
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"holds the field {name[:80]!r} twice; which one counts cannot be known")
+                raise ValueError(f"holds the field {quoted(name)} twice; which one counts cannot be known")
             seen.add(name)
     return record
 

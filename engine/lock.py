@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from jiyi.errors import StoreError, StoreLockedError
+from jiyi.paths import said_by, shown
 
 _FILE_NAME: Final = "writer.lock"
 
@@ -33,16 +34,16 @@ class WriterLock:
             self._file: IO[str] | None = path.open("a+", encoding="utf-8")
         except OSError as error:
             raise StoreError(
-                f"cannot write in {folder}: {error}; open the store with read_only=True to only read"
+                f"cannot write in {shown(folder)}: {said_by(error)}; open the store with read_only=True to only read"
             ) from error
         try:
             taken = _try_lock(self._file)
         except OSError as error:
             self._file.close()
             raise StoreError(
-                f"{path} cannot be locked ({error}): without a lock two processes could write at once. Network and "
-                "overlay file systems may have none; keep the store on a local disk, or mount with locks (NFS: without "
-                "nolock)"
+                f"{shown(path)} cannot be locked ({said_by(error)}): without a lock two processes could write at once. "
+                "Network and overlay file systems may have none; keep the store on a local disk, or mount with locks "
+                "(NFS: without nolock)"
             ) from error
         if not taken:
             holder = _holder(self._file)

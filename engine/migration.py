@@ -10,6 +10,7 @@ from typing import Final
 
 from jiyi.derived import flush_to_disk
 from jiyi.errors import StoreError
+from jiyi.paths import said_by, shown
 
 # Room beside the copy for what the migration itself writes.
 _SPARE_BYTES: Final = 16 << 20
@@ -30,9 +31,9 @@ def keep_copy(connection: sqlite3.Connection, path: Path, found: str) -> Path:
     free = shutil.disk_usage(path.parent).free
     if free < size + _SPARE_BYTES:
         raise StoreError(
-            f"{path} is a store of format {found} and has to be brought to a newer one, of which a copy is kept: that "
-            f"takes {(size + _SPARE_BYTES) / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free. Make room, or copy the "
-            "folder to where there is some"
+            f"{shown(path)} is a store of format {found} and has to be brought to a newer one, of which a copy is "
+            f"kept: that takes {(size + _SPARE_BYTES) / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free. Make room, or "
+            "copy the folder to where there is some"
         )
     partial = path.with_name(f"partial-{copy.name}")
     try:
@@ -44,7 +45,9 @@ def keep_copy(connection: sqlite3.Connection, path: Path, found: str) -> Path:
         partial.replace(copy)
         flush_to_disk(path.parent)
     except OSError as error:
-        raise StoreError(f"a copy of {path} could not be kept before its format is changed: {error}") from error
+        raise StoreError(
+            f"a copy of {shown(path)} could not be kept before its format is changed: {said_by(error)}"
+        ) from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 from jiyi.config import DEFAULT, IndexConfig, SearchConfig, preset_named
@@ -15,6 +14,7 @@ from jiyi.models.files import ModelFilesError
 from jiyi.models.onnx_session import parse_device
 from jiyi.models.protocols import Embedder
 from jiyi.models.registry import load_embedder
+from jiyi.paths import checked_path, shown
 from jiyi.quoted import quoted
 from jiyi.retention import Policy, checked_policy
 from jiyi.store import Store
@@ -81,11 +81,11 @@ def open_engine(
         raise TypeError(f"read_only must be True or False, got {quoted(read_only)}")
     if path is None and read_only:
         raise ValueError("a store in memory is empty when it is opened, so there is nothing to read; give a path")
-    if path is not None and not os.fspath(path):
+    if path == "":
         raise ValueError("the path is empty; name a folder, or None to keep the store in memory")
-    folder = None if path is None else Path(path)
+    folder = None if path is None else checked_path(path, "the store's folder")
     if folder is not None and folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} is a file; a store is a folder")
+        raise StoreError(f"{shown(folder)} is a file; a store is a folder")
     unusable: str | None = None
     by_name = isinstance(embedder, str)
     by_default = embedder == _DEFAULT_EMBEDDER if isinstance(embedder, str) else False

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from jiyi.errors import StoreError
@@ -32,6 +32,9 @@ CREATE TABLE merged (
 CREATE UNIQUE INDEX merged_by_id ON merged (namespace, id);
 CREATE INDEX merged_by_into ON merged (namespace, into_id);
 """
+
+
+_READ: Final = "id, into_id, memory, vector, model, checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,52 @@ def keep(connection: sqlite3.Connection, namespace: int, into_id: str, originals
 
 def of(connection: sqlite3.Connection, namespace: int, into_id: str) -> list[Original]:
     """Return what was merged into a memory, by time, then as it was stored; empty if nothing was."""
-    query = "SELECT memory, vector, model FROM merged WHERE namespace = ? AND into_id = ? ORDER BY rowid"
-    try:
-        found = [
-            Original(Memory.from_dict(json.loads(record)), vector, model)
-            for record, vector, model in connection.execute(query, (namespace, into_id))
-        ]
-    except (TypeError, ValueError) as error:
-        raise StoreError(
-            f"what was merged into {quoted(into_id)} is damaged ({error}); verify() lists all that is"
-        ) from error
+    query = f"SELECT {_READ} FROM merged WHERE namespace = ? AND into_id = ? ORDER BY rowid"
+    found = [_sound(*row) for row in connection.execute(query, (namespace, into_id))]
     return sorted(found, key=lambda original: original.memory.timestamp)
+
+
+def behind(connection: sqlite3.Connection, namespace: int, ids: Sequence[str], model: str) -> dict[str, list[Original]]:
+    """Return what is merged into memories, by their ids, as they were stored; what hides nothing is absent.
+
+    Args:
+        connection: that is read from.
+        namespace: the number of theirs.
+        ids: of the memories.
+        model: of any other, a vector is left out.
+
+    Raises:
+        StoreError: one of them is not what was written.
+    """
+    found: dict[str, list[Original]] = {}
+    query = (
+        f"SELECT {_READ} FROM merged WHERE namespace = ? AND into_id IN (SELECT value FROM json_each(?)) ORDER BY rowid"
+    )
+    for row in connection.execute(query, (namespace, json.dumps(ids))):
+        original = _sound(*row)
+        if original.model != model:
+            original = replace(original, vector=None)
+        found.setdefault(row[1], []).append(original)
+    return found
+
+
+def record_of(stored: str) -> dict[str, Any]:
+    """Return the fields of a memory as a row of the table has them."""
+    fields: dict[str, Any] = json.loads(stored)
+    return fields
+
+
+def _sound(memory_id: Any, into_id: Any, record: Any, vector: Any, model: Any, checksum: object) -> Original:
+    """The original of a row (`_READ`), if it is what was written."""
+    try:
+        if is_sound(record, vector, checksum):
+            return Original(Memory.from_dict(record_of(record)), vector, model)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise StoreError(
+        f"the memory {quoted(memory_id)}, which is merged into {quoted(into_id)}, is damaged: it is not what was "
+        "written; verify() lists all that is"
+    )
 
 
 def held_by(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> list[str]:
@@ -81,15 +119,9 @@ def held_by(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) 
 
 def every(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str, Memory]]:
     """Yield all that is hidden in a namespace: the id of what it is merged into, and itself."""
-    for into_id, record in connection.execute(
-        "SELECT into_id, memory FROM merged WHERE namespace = ? ORDER BY rowid", (namespace,)
-    ):
-        try:
-            yield into_id, Memory.from_dict(json.loads(record))
-        except (TypeError, ValueError) as error:
-            raise StoreError(
-                f"what was merged into {quoted(into_id)} is damaged ({error}); verify() lists all that is"
-            ) from error
+    query = f"SELECT {_READ} FROM merged WHERE namespace = ? ORDER BY rowid"
+    for row in connection.execute(query, (namespace,)):
+        yield row[1], _sound(*row).memory
 
 
 def drop(connection: sqlite3.Connection, namespace: int, into_id: str) -> None:

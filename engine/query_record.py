@@ -170,7 +170,7 @@ class QueryRecord:
         unknown = sorted(str(name) for name in given.keys() - set(names))
         missing = [name for name in names if name not in given]
         if unknown:
-            raise ValueError(f"the query record has an unknown field {unknown[0][:80]!r}; it has {', '.join(names)}")
+            raise ValueError(f"the query record has an unknown field {quoted(unknown[0])}; it has {', '.join(names)}")
         if missing:
             raise ValueError(f"the query record has no {missing[0]!r}; a record has {', '.join(names)}")
         for name, value in given.items():
@@ -250,7 +250,7 @@ def config_of(
     unknown = sorted(set(record.config) - set(_CONFIG_FIELDS))
     if unknown:
         raise ValueError(
-            f"the query record has the setting {unknown[0][:80]!r}, which jiyi {jiyi.__version__} does not have; "
+            f"the query record has the setting {quoted(unknown[0])}, which jiyi {jiyi.__version__} does not have; "
             f"it was made by jiyi {record.jiyi[:40]}"
         )
     told = [
@@ -262,7 +262,7 @@ def config_of(
     rerank: list[Any] = []
     for scorer in given.get("rerank", ()):
         if isinstance(scorer, str) and scorer in missing:
-            told.append(f"it was reranked by {scorer[:80]!r}, and is not now: {missing[scorer][:300]}")
+            told.append(f"it was reranked by {quoted(scorer)}, and is not now: {missing[scorer][:300]}")
         elif isinstance(scorer, str):
             rerank.append(scorer)
         elif scorer["object"] in scorers:
@@ -271,7 +271,7 @@ def config_of(
             told.append("it was reranked by an object without a name, which no record can hold; it is left out")
         else:
             told.append(
-                f"it was reranked by the object {scorer['object'][:80]!r}, which is not here; it is left out. "
+                f"it was reranked by the object {quoted(scorer['object'])}, which is not here; it is left out. "
                 "Give it with scorers={name: object}"
             )
     try:

@@ -16,6 +16,7 @@ from jiyi.integrity import damaged_pages, unsound_columns, unsound_memories, wit
 from jiyi.ledger import DAMAGED, Ledger
 from jiyi.page_sums import FILE_NAME, MOST_BYTES
 from jiyi.pages import Pages
+from jiyi.paths import shown
 
 # Their rows have checksums of their own.
 _CHECKED: Final = ("memories", "columns", "merged")
@@ -54,9 +55,9 @@ def examine(ledger: Ledger) -> Examined:
                 connection.execute("REINDEX")
                 lines = list(damaged_pages(connection))
                 if lines:  # it stays as it was
-                    raise StoreError(f"{path}: {lines[0]}; {DAMAGED}")
+                    raise StoreError(f"{shown(path)}: {lines[0]}; {DAMAGED}")
         if lines:
-            raise StoreError(f"{path}: {lines[0]}; {DAMAGED}")
+            raise StoreError(f"{shown(path)}: {lines[0]}; {DAMAGED}")
         if not wrong:
             return Examined()
         with ledger.reading() as connection:
@@ -67,7 +68,7 @@ def examine(ledger: Ledger) -> Examined:
     except StoreError as error:
         if DAMAGED in str(error):
             raise
-        raise StoreError(f"{path} cannot be read whole: {error.__cause__ or error}; {DAMAGED}") from error
+        raise StoreError(f"{shown(path)} cannot be read whole: {error.__cause__ or error}; {DAMAGED}") from error
 
 
 def _refuse_unchecked(path: Path, wrong: set[int]) -> None:
@@ -75,7 +76,7 @@ def _refuse_unchecked(path: Path, wrong: set[int]) -> None:
     pages = Pages(path)
     roots = pages.roots()
     if 1 in wrong or not roots:
-        raise StoreError(f"{path}: page 1, which names the tables, is not what was written; {DAMAGED}")
+        raise StoreError(f"{shown(path)}: page 1, which names the tables, is not what was written; {DAMAGED}")
     indexes = _indexes(pages)
     for name, root in roots.items():
         if name in indexes or name in _CHECKED or name.startswith("columns_"):
@@ -83,8 +84,8 @@ def _refuse_unchecked(path: Path, wrong: set[int]) -> None:
         damaged = wrong & pages.tree(root)
         if damaged:
             raise StoreError(
-                f"{path}: page {min(damaged)} of the table {name} is not what was written; {DAMAGED}. (Whoever changes "
-                f"the file with another program on purpose removes {FILE_NAME} beside it)"
+                f"{shown(path)}: page {min(damaged)} of the table {name} is not what was written; {DAMAGED}. (Whoever "
+                f"changes the file with another program on purpose removes {FILE_NAME} beside it)"
             )
 
 

@@ -27,6 +27,7 @@ from jiyi.generations import BUILDING, KEPT, Generation
 from jiyi.models.files import ModelFilesError
 from jiyi.models.protocols import Embedder, TokenTable
 from jiyi.models.registry import load_embedder
+from jiyi.quoted import quoted
 from jiyi.reindex_events import (
     CaughtUp,
     Compared,
@@ -140,17 +141,17 @@ class ReindexJob:
         self._store.check_writable("reindex")
         if tokenizer is not None and tokenizer not in TOKENIZERS:
             raise ValueError(
-                f"tokenizer is {tokenizer!r:.80}; it must be 'current' (this version's; there is one for all) or None"
+                f"tokenizer is {quoted(tokenizer)}; it must be 'current' (this version's; there is one for all) or None"
             )
         self._batch_size = _checked_batch_size(batch_size, limit_rate)
         self._limit_rate = limit_rate
         self._keep = _checked_bool(keep, "keep")
         self._force = _checked_bool(force, "force")
         if min_overlap is not None and not (_is_number(min_overlap) and 0 <= min_overlap <= 1):
-            raise ValueError(f"min_overlap is {min_overlap!r:.80}; it must be a share from 0 to 1")
+            raise ValueError(f"min_overlap is {quoted(min_overlap)}; it must be a share from 0 to 1")
         self._min_overlap = min_overlap
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
-            raise ValueError(f"sample is {sample!r:.80}; it must be a whole number from 0")
+            raise ValueError(f"sample is {quoted(sample)}; it must be a whole number from 0")
         self._sample = sample
         self._queries = checked_queries(queries)
         self._on_event = on_event
@@ -366,7 +367,7 @@ class ReindexJob:
         if store.mismatch is not None or (store.unusable is not None and store.model != EXTERNAL):
             model = None if store.model is None else known_embedder(store.model, store.device)
             if model is None:
-                return None, f"the model that the old vectors come from, {store.model!r:.80}, cannot be had here"
+                return None, f"the model that the old vectors come from, {quoted(store.model)}, cannot be had here"
             serving = Generation(
                 store.generation, "serving", store.model, store.dim, None, None, store.vectors_version, 0, 0
             )
@@ -490,7 +491,7 @@ def rollback(
     with only_one(store):
         found = kept_generation(store)
         if found is None:
-            raise StoreError("there is no kept generation to go back to: reindex with keep=True (`--keep`) first")
+            raise StoreError("there is no kept generation to go back to: reindex with keep=True first")
         model, table = _model_of(store, found, embedder)
         left = store.embedder, store.table, store.vectors_model
         builder = Builder(store, found, model, table, store.check_usable)
@@ -560,14 +561,14 @@ def _model_of(
         embedder, table = _loaded(store, given), None
         if (embedder.name, embedder.dim) != (found.embedder, found.dim):
             raise ModelError(
-                f"the kept generation is of {found.embedder!r:.80} ({found.dim} dimensions), not of "
-                f"{embedder.name!r:.80} ({embedder.dim})"
+                f"the kept generation is of {quoted(found.embedder)} ({found.dim} dimensions), not of "
+                f"{quoted(embedder.name)} ({embedder.dim})"
             )
     if embedder is None:
         embedder = known_embedder(found.embedder, store.device)
     if embedder is None:
         raise ModelError(
-            f"the kept generation is of {found.embedder!r:.80}, which cannot be had here: give it, rollback(embedder)"
+            f"the kept generation is of {quoted(found.embedder)}, which cannot be had here: give it, rollback(embedder)"
         )
     if table is None:
         table = _table_for(store, embedder)
@@ -595,10 +596,10 @@ def _loaded(store: Store, given: Embedder | str) -> Embedder:
         try:
             return load_embedder(given, device=store.device)
         except ModelFilesError as error:
-            raise ModelError(f"the embedder {given!r:.80} cannot be used: {error}") from error
+            raise ModelError(f"the embedder {quoted(given)} cannot be used: {error}") from error
     if not isinstance(given, Embedder):
         raise TypeError(
-            f"embedder must be a name or an object with name, dim, embed and embed_query, got {given!r:.80}"
+            f"embedder must be a name or an object with name, dim, embed and embed_query, got {quoted(given)}"
         )
     check_embedder(given)
     return given
@@ -612,18 +613,18 @@ def _table_for(store: Store, embedder: Embedder) -> TokenTable | None:
 
 def _checked_batch_size(batch_size: int | None, limit_rate: float | None) -> int:
     if limit_rate is not None and not (_is_number(limit_rate) and 0 < limit_rate < math.inf):
-        raise ValueError(f"limit_rate is {limit_rate!r:.80}; it must be memories a second, above 0")
+        raise ValueError(f"limit_rate is {quoted(limit_rate)}; it must be memories a second, above 0")
     if batch_size is None:
         # No longer than a second at once, so that a limited job is even.
         return _BATCH if limit_rate is None else min(_BATCH, max(1, int(limit_rate)))
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or not 1 <= batch_size <= 1 << 20:
-        raise ValueError(f"batch_size is {batch_size!r:.80}; it must be a whole number from 1 to {1 << 20}")
+        raise ValueError(f"batch_size is {quoted(batch_size)}; it must be a whole number from 1 to {1 << 20}")
     return int(batch_size)
 
 
 def _checked_bool(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{what} must be True or False, got {value!r:.80}")
+        raise TypeError(f"{what} must be True or False, got {quoted(value)}")
     return value
 
 

@@ -13,6 +13,7 @@ from jiyi.ledger import LABEL_BITS, LABEL_MASK, key_range
 from jiyi.models.files import ModelFilesError
 from jiyi.models.registry import load_cross_encoder
 from jiyi.query_record import QueryRecord, config_of
+from jiyi.quoted import quoted
 from jiyi.search import Settings, search
 from jiyi.spaces import names_in
 
@@ -64,7 +65,7 @@ def replay(
         raise TypeError(f"replay takes a QueryRecord or its mapping, got {type(record).__name__}")
     if record.store != store.id:
         raise StoreError(
-            f"the query was asked of the store {record.store[:80]!r}, and this is {store.id!r}; open that store, "
+            f"the query was asked of the store {quoted(record.store)}, and this is {store.id!r}; open that store, "
             "or a snapshot of it"
         )
     known, missing = _known_scorers(record, store, config, scorers)
@@ -92,7 +93,7 @@ def replay(
     again = hits.query_record
     same = (again.homes, again.ids) == (record.homes, record.ids) and all(map(_close, again.scores, record.scores))
     told += [*_versions(record, again), *_memories(store, record)]
-    told += [f"the namespace {name[:80]!r} is new" for name in again.generation if name not in record.generation]
+    told += [f"the namespace {quoted(name)} is new" for name in again.generation if name not in record.generation]
     if not same and not told:
         told.append(_unexplained(record))
     shown = differences[:_MOST_TOLD]
@@ -162,19 +163,19 @@ def _memories(store: Store, record: QueryRecord) -> Iterator[str]:
     asked = record.namespace if isinstance(record.namespace, str) else tuple(record.namespace)
     for name in names_in(ledger, asked):
         if name not in record.generation:
-            yield f"the namespace {name[:80]!r} is new"
+            yield f"the namespace {quoted(name)} is new"
     for name, sequence in record.generation.items():
         number = ledger.namespace_number(name)
         if number is None:
             if record.ids:
-                yield f"the namespace {name[:80]!r} holds nothing any more"
+                yield f"the namespace {quoted(name)} holds nothing any more"
             continue
         first, end = key_range(number)
         condition, bounds = "m.key > ? AND m.key <= ?", (first + min(sequence, LABEL_MASK), end)
         added = ledger.count(condition, bounds)
         if added:
             ids = [memory.id for _, memory in ledger.select(condition, bounds, order="m.key", limit=5)]
-            yield f"stored since change {sequence} in {name[:80]!r}: {_listed(ids, added)}"
+            yield f"stored since change {sequence} in {quoted(name)}: {_listed(ids, added)}"
         with ledger.changes(number, LABEL_MASK, sequence) as changes:
             ended = changes.ended
             used = len(changes.usage)
@@ -183,9 +184,9 @@ def _memories(store: Store, record: QueryRecord) -> Iterator[str]:
         else:
             gone = sum(1 for key in ended if key >> LABEL_BITS == number and key & LABEL_MASK <= sequence)
             if gone:
-                yield f"deleted or replaced since change {sequence} in {name[:80]!r}: {gone}"
+                yield f"deleted or replaced since change {sequence} in {quoted(name)}: {gone}"
         if used:
-            yield f"used since change {sequence} in {name[:80]!r}: {used}"
+            yield f"used since change {sequence} in {quoted(name)}: {used}"
     for rank, (name, memory_id) in enumerate(zip(record.homes, record.ids, strict=True), start=1):
         found = ledger.find(name, memory_id)
         if found is None:
@@ -196,7 +197,7 @@ def _memories(store: Store, record: QueryRecord) -> Iterator[str]:
 
 def _called(record: QueryRecord, name: str, memory_id: str) -> str:
     """An id, with its namespace where several were searched."""
-    return memory_id if len(record.generation) < 2 else f"{memory_id} of {name[:80]!r}"
+    return memory_id if len(record.generation) < 2 else f"{memory_id} of {quoted(name)}"
 
 
 def _listed(ids: Iterable[str], count: int) -> str:

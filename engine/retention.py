@@ -73,7 +73,7 @@ def checked_policy(policy: object) -> dict[str, Retention]:
         if isinstance(value, Mapping):
             unknown = [str(name) for name in value if name not in _SETTINGS]
             if unknown:
-                raise ValueError(f"retention of {kind} has {unknown[0][:80]!r}; it can have {', '.join(_SETTINGS)}")
+                raise ValueError(f"retention of {kind} has {quoted(unknown[0])}; it can have {', '.join(_SETTINGS)}")
             value = Retention(**value)
         if not isinstance(value, Retention):
             raise TypeError(

@@ -32,6 +32,8 @@ from jiyi.ledger import FILE_NAME, LABEL_BITS, LABEL_MASK, DerivedRow, Ledger, a
 from jiyi.lock import WriterLock
 from jiyi.memory import Memory
 from jiyi.pages import Cell, Pages
+from jiyi.paths import checked_path, shown
+from jiyi.quoted import quoted
 from jiyi.snapshots import beside, refuse_filled, rename
 
 _BATCH: Final = 1_000
@@ -53,8 +55,8 @@ class LostMemory:
     """None where that cannot be read either."""
 
     def __str__(self) -> str:
-        called = f"label {self.label}" if self.id is None else f"{self.id!r:.80} (label {self.label})"
-        return called if self.namespace is None else f"{called} in namespace {self.namespace!r:.80}"
+        called = f"label {self.label}" if self.id is None else f"{quoted(self.id)} (label {self.label})"
+        return called if self.namespace is None else f"{called} in namespace {quoted(self.namespace)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,12 @@ def salvage(
         StoreLockedError: the store is open for writing.
         StoreError: the new store cannot be written; nothing is left of it.
     """
-    source, folder = Path(store), Path(out)
+    source, folder = checked_path(store, "the damaged store's folder"), checked_path(out, "the new store's folder")
     if not (source / FILE_NAME).is_file():
-        raise ValueError(f"{source} holds no {FILE_NAME}; name the folder of the damaged store")
+        raise ValueError(f"{shown(source)} holds no {FILE_NAME}; name the folder of the damaged store")
     refuse_filled(folder, "name a new folder for what is saved")
     if folder.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{folder} lies inside the damaged store; name a folder outside of it")
+        raise ValueError(f"{shown(folder)} lies inside the damaged store; name a folder outside of it")
     lock: WriterLock | None = None
     try:
         with suppress(StoreError):
@@ -138,7 +140,7 @@ def salvage(
     finally:
         if lock is not None:
             lock.release()
-    with beside(folder, f"saving {source} to {folder}") as partial:
+    with beside(folder, f"saving {shown(source)} to {shown(folder)}") as partial:
         result = _write(found, partial, folder, progress)
         flush_to_disk(partial / FILE_NAME)
         rename(partial, folder)

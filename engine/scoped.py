@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jiyi.asynchronous import Asynchronous
 from jiyi.memory import KINDS, Memory, MemoryLike, as_memory, checked_name
 from jiyi.query_record import QueryRecord
+from jiyi.quoted import quoted
 from jiyi.spaces import exact_namespace
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class ScopedEngine(Asynchronous):
         return self._namespace
 
     def __repr__(self) -> str:
-        return f"<jiyi.ScopedEngine of {self._namespace[:80]!r}>"
+        return f"<jiyi.ScopedEngine of {quoted(self._namespace)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ScopedEngine) and self._engine is other._engine and self._namespace == other._namespace
@@ -329,7 +330,7 @@ class ScopedEngine(Asynchronous):
         only = self._namespace
         if asked not in (self._pattern, (self._pattern,)) or not {*read.generation, *read.homes} <= {only}:
             raise ValueError(
-                f"the record was asked of {asked!r:.80}, and this handle reaches {only[:80]!r} alone; "
+                f"the record was asked of {quoted(asked)}, and this handle reaches {quoted(only)} alone; "
                 "replay it with the engine"
             )
         return self._engine.replay(read, scorers=scorers)
@@ -375,14 +376,14 @@ class ScopedEngine(Asynchronous):
         if isinstance(item, Memory) and memory.namespace == "default":  # made without a namespace
             return replace(memory, namespace=self._namespace)
         raise ValueError(
-            f"it is of the namespace {memory.namespace[:80]!r}, and this handle reaches {self._namespace[:80]!r} "
+            f"it is of the namespace {quoted(memory.namespace)}, and this handle reaches {quoted(self._namespace)} "
             "alone; leave its namespace out, or use the engine"
         )
 
     def _refuse(self, given: Mapping[str, Any], call: str) -> None:
         for name in _NOT_HERE:
             if name in given:
-                raise TypeError(f"{call} takes no {name} here: this handle reaches {self._namespace[:80]!r} alone")
+                raise TypeError(f"{call} takes no {name} here: this handle reaches {quoted(self._namespace)} alone")
 
 
 __all__ = ["ScopedEngine"]

@@ -30,6 +30,10 @@ class Slots(NamedTuple):
     procedures: list[Memory]
 
 
+# Damaged memories are found one read after the other.
+_ATTEMPTS: Final = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotQuery:
     """What the slots are filled for."""
@@ -133,9 +137,16 @@ class _Kind:
 
     def newest(self) -> list[Memory]:
         """One more than there are slots, if there are so many; the last to happen first."""
-        keys = self._keys[: self.slots + 1].tolist()
         found: dict[int, Memory] = {}
-        for number in dict.fromkeys(key >> LABEL_BITS for key in keys):
-            here = [key for key in keys if key >> LABEL_BITS == number]
-            found |= self._store.ledger.memories(here, self._names[number])
+        keys: list[int] = []
+        start, wanted = 0, self.slots + 1
+        for _ in range(_ATTEMPTS):  # those that are damaged, or gone by now, leave their places to the next
+            more = self._keys[start : start + wanted - len(found)].tolist()
+            start += len(more)
+            for number in dict.fromkeys(key >> LABEL_BITS for key in more):
+                here = [key for key in more if key >> LABEL_BITS == number]
+                found |= self._store.memories(here, self._names[number])
+            keys.extend(more)
+            if not more or len(found) >= wanted:
+                break
         return [found[key] for key in keys if key in found]

@@ -1,31 +1,36 @@
 """Snapshots of a store, and stores from snapshots: copied aside, checked, and then renamed into place.
 
 A folder appears under its name when it is whole and was read back without a fault, or not at all. What a copy that was
-stopped has left lies beside it under a hidden name, is nobody's store, and goes when the next copy to there begins.
+stopped has left lies beside it under a hidden name and is nobody's store. The next snapshot to the same place goes on
+with it; whatever else is made there removes it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jiyi import acknowledged, page_sums
 from jiyi.connections import Connections
+from jiyi.copying import remove_copy
 from jiyi.derived import flush_to_disk
 from jiyi.erase import NOTE
 from jiyi.errors import StoreError, StoreLockedError
-from jiyi.integrity import damage, damage_on
+from jiyi.integrity import broken_pages, damage, damage_on
 from jiyi.ledger import FILE_NAME, Ledger
 from jiyi.lock import WriterLock
 from jiyi.migration import remove_copies
+from jiyi.paths import checked_path, said_by, shown
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     from jiyi.store import Store
@@ -33,23 +38,99 @@ if TYPE_CHECKING:
 _LOG: Final = f"{FILE_NAME}-wal"
 _LOG_INDEX: Final = f"{FILE_NAME}-shm"
 _INDEXES: Final = "indexes"
+# What is behind a folder's name where a snapshot to there grows.
+_GROWING: Final = "-snapshot"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def snapshot(store: Store, dest: str | os.PathLike[str]) -> Path:
+def snapshot(store: Store, dest: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> Path:
     """Copy a store into a new folder, see `Engine.snapshot`."""
-    folder = Path(dest)
-    refuse_filled(folder, "name a new folder for the snapshot")
-    if store.folder is not None and folder.resolve().is_relative_to(store.folder.resolve()):
-        raise ValueError(f"{folder} lies inside the store itself; name a folder outside of {store.folder}")
-    with beside(folder, f"the snapshot to {folder}") as partial:
-        store.ledger.copy_to(partial)
-        _finish(partial / FILE_NAME)
-        with closing(_opened(partial / FILE_NAME)) as copy:
-            _refuse_damaged(damage_on(copy), f"the snapshot to {folder} was not made: the store")
+    folder = checked_path(dest, "the folder of the snapshot")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of two numbers, got {type(progress).__name__[:80]}")
+    _refuse_dest(store, folder)
+    doing, damaged = f"the snapshot to {shown(folder)}", f"the snapshot to {shown(folder)} was not made: the store"
+    with _kept_beside(folder, doing, store.folder) as partial:
+        _refuse_dest(store, folder)  # another snapshot to there may have ended meanwhile
+        if store.folder is not None:  # what is copied row by row must have no row that cannot be reached
+            with store.ledger.reading() as connection:
+                _refuse_damaged(list(broken_pages(connection)), damaged)
+        while True:
+            copied = store.ledger.copy_to(partial, progress)
+            _finish(partial / FILE_NAME)
+            with closing(_opened(partial / FILE_NAME)) as copy:
+                found = damage_on(copy, indexes=copied.kept > 0)
+            if not found or not copied.kept:
+                break
+            remove_copy(partial / FILE_NAME)  # what an earlier one had left may be damaged, and not the store
+        _refuse_damaged(found, damaged)
         _remove_log(partial)
         flush_to_disk(partial / FILE_NAME)
         rename(partial, folder)
     return folder
+
+
+def _refuse_dest(store: Store, folder: Path) -> None:
+    refuse_filled(folder, "name a new folder for the snapshot")
+    if store.folder is not None and folder.resolve().is_relative_to(store.folder.resolve()):
+        raise ValueError(
+            f"{shown(folder)} lies inside the store itself; name a folder outside of {shown(store.folder)}"
+        )
+
+
+@contextmanager
+def _kept_beside(folder: Path, doing: str, store: Path | None) -> Iterator[Path]:
+    """The hidden folder in which a snapshot grows, locked meanwhile. It stays where the work is stopped from outside.
+
+    Raises:
+        StoreLockedError: another snapshot to the same place is under way.
+        StoreError: something cannot be written.
+    """
+    partial = folder.with_name(f".{folder.name}{_GROWING}")
+    lock: WriterLock | None = None
+    keep = False
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stopped(folder, but=partial)
+        partial.mkdir(exist_ok=True)
+        lock = WriterLock(partial)
+        yield partial
+    except StoreLockedError:
+        keep = True
+        raise
+    except (OSError, StoreError) as error:
+        cause = error if isinstance(error, OSError) else error.os_error
+        keep = lock is not None and cause is not None and not _takes_room_of(store, partial, cause)
+        said = _cannot(doing, error) if isinstance(error, OSError) else error
+        if not keep:
+            raise said from (error if said is not error else error.__cause__)
+        raise StoreError(
+            f"{said}. What was copied lies in {shown(partial)}; the next snapshot to {shown(folder)} goes on there"
+        ) from error
+    except Exception:
+        raise
+    except BaseException:  # interrupted
+        keep = True
+        raise
+    finally:
+        if lock is not None:
+            lock.release()
+        if not keep and partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _takes_room_of(store: Path | None, partial: Path, error: OSError) -> bool:
+    """Whether what was copied has filled the disk that the store itself has to write to."""
+    if error.errno not in _FULL or store is None:
+        return False
+    try:
+        return store.stat().st_dev == partial.stat().st_dev
+    except OSError:
+        return True
+
+
+def _cannot(doing: str, error: OSError) -> StoreError:
+    return StoreError(f"{doing} failed: {said_by(error)}; choose a folder that can be written and has room")
 
 
 def restore(snapshot: str | os.PathLike[str], store: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -77,17 +158,23 @@ def restore(snapshot: str | os.PathLike[str], store: str | os.PathLike[str], *, 
     ...     engine.count()
     1
     """
-    source, folder = Path(snapshot), Path(store)
+    source, folder = checked_path(snapshot, "the snapshot's folder"), checked_path(store, "the store's folder")
+    if not isinstance(overwrite, bool):
+        raise TypeError(f"overwrite must be True or False, got {quoted(overwrite)}")
     if not (source / FILE_NAME).is_file():
-        raise ValueError(f"{source} holds no {FILE_NAME}, so it is no snapshot; name the folder that `snapshot` made")
+        raise ValueError(
+            f"{shown(source)} holds no {FILE_NAME}, so it is no snapshot; name the folder that `snapshot` made"
+        )
     if folder.exists() and source.resolve() == folder.resolve():
-        raise ValueError(f"{folder} is the snapshot itself; name another folder for the store")
+        raise ValueError(f"{shown(folder)} is the snapshot itself; name another folder for the store")
     if overwrite:
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / FILE_NAME).exists())):
-            raise ValueError(f"{folder} holds something that is no store; it is not overwritten. Name another folder")
+            raise ValueError(
+                f"{shown(folder)} holds something that is no store; it is not overwritten. Name another folder"
+            )
     else:
-        refuse_filled(folder, "name a new folder for the store, or give overwrite=True (`--overwrite`)")
-    doing = f"restoring {source} to {folder}"
+        refuse_filled(folder, "name a new folder for the store, or give overwrite=True")
+    doing = f"restoring {shown(source)} to {shown(folder)}"
     with beside(folder, doing) as partial:
         _copy(source / FILE_NAME, partial / FILE_NAME, doing)
         ledger = Ledger(partial)
@@ -108,7 +195,7 @@ def restore(snapshot: str | os.PathLike[str], store: str | os.PathLike[str], *, 
 def refuse_filled(folder: Path, advice: str) -> None:
     """Raise if a folder that is to be made is there and holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not empty; {advice}")
+        raise ValueError(f"{shown(folder)} exists and is not empty; {advice}")
 
 
 @contextmanager
@@ -124,7 +211,7 @@ def beside(folder: Path, doing: str) -> Iterator[Path]:
         partial.chmod(0o777 & ~_umask())
         yield partial
     except OSError as error:
-        raise StoreError(f"{doing} failed: {error}; choose a folder that can be written and has room") from error
+        raise _cannot(doing, error) from error
     finally:
         if lock is not None:
             lock.release()
@@ -132,10 +219,10 @@ def beside(folder: Path, doing: str) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _remove_stopped(folder: Path) -> None:
+def _remove_stopped(folder: Path, but: Path | None = None) -> None:
     """Remove what copies to this folder have left that were stopped: nobody holds their locks."""
     for left in folder.parent.glob(f".{folder.name}-*"):
-        if not left.is_dir() or not (left / "writer.lock").exists():
+        if left == but or not left.is_dir() or not (left / "writer.lock").exists():
             continue
         with suppress(StoreLockedError, StoreError):
             WriterLock(left).release()
@@ -157,7 +244,7 @@ def _copy(source: Path, target: Path, doing: str) -> None:
         with closing(sqlite3.connect(target)) as copy:
             connections.writer.backup(copy)
     except sqlite3.Error as error:
-        raise StoreError(f"{doing} failed: {error}; `jiyi verify --store {source.parent}` says more") from error
+        raise StoreError(f"{doing} failed: {error}; `jiyi verify --store {shown(source.parent)}` says more") from error
     finally:
         if connections is not None:
             connections.close()
@@ -168,11 +255,9 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _finish(path: Path) -> None:
-    """Make a copy a file of its own, without what is being erased in the store and still lies in its free pages."""
+    """Make a copy a file of its own."""
     with closing(_opened(path)) as copy:
-        if copy.execute("SELECT 1 FROM manifest WHERE key = ?", (NOTE,)).fetchone() is not None:
-            copy.execute("VACUUM")
-            copy.execute("DELETE FROM manifest WHERE key = ?", (NOTE,))
+        copy.execute("DELETE FROM manifest WHERE key = ?", (NOTE,))  # nothing that was deleted has come along
         # A file of its own: put in the place of the store's, it is not what that one's page checksums are of.
         copy.execute("INSERT OR REPLACE INTO manifest VALUES (?, ?)", (page_sums.SESSION, uuid.uuid4().hex))
         copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -209,7 +294,9 @@ def _empty_old_log(folder: Path) -> None:
             old.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise StoreError(f"{folder} is being read by another process or engine; close it there first") from error
+            raise StoreError(
+                f"{shown(folder)} is being read by another process or engine; close it there first"
+            ) from error
         _remove_log(folder)  # damaged, and not to be kept
     except sqlite3.Error:
         _remove_log(folder)

@@ -7,6 +7,8 @@ import numbers
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
+from jiyi.quoted import quoted
+
 TimeLike = datetime | str | float | int
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +45,7 @@ def to_datetime(value: object, field: str = "timestamp") -> datetime:
             parsed = datetime.fromisoformat(value.strip())
         except ValueError:
             raise ValueError(
-                f"{field} {value[:80]!r} is not an ISO 8601 time; write 2026-03-02T09:30:00Z or 2026-03-02"
+                f"{field} {quoted(value)} is not an ISO 8601 time; write 2026-03-02T09:30:00Z or 2026-03-02"
             ) from None
         return to_datetime(parsed, field)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from jiyi.cli import bench, demo, evaluate, ingest, models, records, reindex, se
 from jiyi.cli.errors import CommandError, UsageError
 from jiyi.errors import JiyiError
 from jiyi.models.files import ModelFilesError
+from jiyi.paths import shown
 
 _DONE: Final = 0
 _FAILED: Final = 1
@@ -56,8 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # it was closed before the start
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open until the process ends
     _speak_utf8()
+    options: dict[str, str] = {}
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
+        code = _run(sys.argv[1:] if argv is None else argv, options)
         sys.stdout.flush()
     except BrokenPipeError:
         _discard(sys.stdout)  # the reader has seen all that it wanted
@@ -65,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", _INTERRUPTED)
     except UsageError as error:
-        return _say(str(error), _WRONG_USAGE)
+        return _say(_with_options(str(error), options), _WRONG_USAGE)
     except CommandError as error:
-        return _say(str(error), error.exit_code)
+        return _say(_with_options(str(error), options), error.exit_code)
     except (JiyiError, ModelFilesError) as error:
-        return _say(str(error), _FAILED)
+        return _say(_with_options(str(error), options), _FAILED)
     except OSError as error:
         _discard(sys.stdout)  # a full disk behind it would be reported a second time at exit
-        place = f"{error.filename}: " if error.filename is not None else ""
+        place = f"{shown(str(error.filename))}: " if error.filename is not None else ""
         return _say(f"{place}{error.strerror or error}", _FAILED)
     except Exception as error:
         if os.environ.get("JIYI_TRACEBACK"):
@@ -82,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(argv: Sequence[str]) -> int:
+def _run(argv: Sequence[str], options: dict[str, str]) -> int:
+    """Run a command. Its options, by the names that they have in Python, are put into `options`."""
     parser = build_parser()
     try:
         args = parser.parse_args(argv)
@@ -92,8 +96,30 @@ def _run(argv: Sequence[str]) -> int:
         return int(stop.code or _DONE)
     if args.command is None:
         raise UsageError("no command was given; try `jiyi demo`, or see `jiyi --help`")
+    options.update(_options_of(parser, args.command))
     code: int = args.run(args)
     return code
+
+
+def _options_of(parser: argparse.ArgumentParser, command: str) -> dict[str, str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found = action.choices[command]._actions
+            return {each.dest: each.option_strings[-1] for each in found if each.option_strings}
+    return {}
+
+
+def _with_options(message: str, options: dict[str, str]) -> str:
+    """A message of the engine, which names arguments as Python has them, with the options that they come from."""
+    if not options:
+        return message
+    names = "|".join(map(re.escape, options))
+    message = re.sub(rf"^({names})(?= (?:is|must)\b)", lambda found: options[found[1]], message)
+    return re.sub(
+        rf"(?<![\w.'\"-])({names})=(True|None|(?=[\d.]))",
+        lambda found: options[found[1]] + {"True": "", "None": " none"}.get(found[2], " "),
+        message,
+    )
 
 
 def _shortened(message: str, argv: Sequence[str]) -> str:

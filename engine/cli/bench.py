@@ -129,7 +129,7 @@ def _numbers(text: str, option: str, least: int, most: int) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"{option} is {text[:80]!r}; write whole numbers with commas between them") from None
+        raise UsageError(f"{option} is {quoted(text)}; write whole numbers with commas between them") from None
     if not all(least <= number <= most for number in numbers):
-        raise UsageError(f"{option} is {text[:80]!r}; each must be from {least:,} to {most:,}")
+        raise UsageError(f"{option} is {quoted(text)}; each must be from {least:,} to {most:,}")
     return numbers

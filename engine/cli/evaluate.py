@@ -12,7 +12,9 @@ from jiyi.cli.errors import CommandError, UsageError, arguments
 from jiyi.cli.options import Commands, add_embedder, add_json, add_now, add_settings, moment, setting
 from jiyi.cli.output import note
 from jiyi.config import DEFAULT
+from jiyi.paths import shown
 from jiyi.progress import Progress
+from jiyi.quoted import quoted
 from jiyi.terminal import counted
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ def _score(args: argparse.Namespace) -> int:
 def _tell_unknown(questions: Sequence[Question], ranked: Mapping[str, Sequence[str]], path: str) -> None:
     unknown = ranked.keys() - {question.qid for question in questions}
     if unknown:
-        note(f"{counted(len(unknown), 'qid', 'qids')} of {path} are of no question, such as {min(unknown)[:80]!r}")
+        note(f"{counted(len(unknown), 'qid', 'qids')} of {path} are of no question, such as {quoted(min(unknown))}")
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
@@ -232,7 +234,7 @@ def _read(given: str) -> EvalSet:
     path = Path(given)
     if not path.is_dir() and not path.is_file():
         raise CommandError(
-            f"{path} is no folder and no file; an eval set is a folder with memories.jsonl and queries.jsonl, "
+            f"{shown(path)} is no folder and no file; an eval set is a folder with memories.jsonl and queries.jsonl, "
             "or LoCoMo's JSON"
         )
     return read_eval_set(path)

@@ -20,6 +20,7 @@ from jiyi.cli.output import note
 from jiyi.ledger import FILE_NAME
 from jiyi.memory import FIELDS, checked_name
 from jiyi.progress import Progress
+from jiyi.quoted import quoted
 from jiyi.terminal import counted
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         help="where rows that are wrong are listed, with their number and the reason, if there are any "
         "(NAME.rejects.jsonl in the working folder)",
     )
-    parser.add_argument(
-        "--max-rejects", metavar="N", type=int, help="stop after the batch, and fail, when there are more"
-    )
+    parser.add_argument("--max-rejects", metavar="N", type=int, help="stop, and fail, at the row that is one more")
     parser.add_argument("--strict", action="store_true", help="stop, and fail, at the first row that is wrong")
     parser.add_argument("--dry-run", action="store_true", help="check everything and store nothing")
     parser.add_argument("--restart", action="store_true", help="do not go on where a job was stopped")
@@ -84,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.namespace is not None:
             checked_name(args.namespace, "the namespace")
         if args.max_rejects is not None and args.max_rejects < 0:
-            raise ValueError(f"--max-rejects is {args.max_rejects}; it must be at least 0")
+            raise ValueError(f"--max-rejects is {quoted(args.max_rejects)}; it must be at least 0")
     sources, _ = find_sources(args.files)  # before a store is made for files that there are not
     rejects = args.rejects or _rejects_name(sources[0].path)
     started = time.perf_counter()

@@ -243,12 +243,16 @@ def _context(args: argparse.Namespace) -> int:
             "memories": [memory.to_dict() for memory in context.memories],
             "turns": [turn.to_dict() for turn in context.turns],
             "left_out": [left_out._asdict() for left_out in context.left_out],
+            "degraded": [degraded._asdict() for degraded in context.degraded],
         }
         print(json.dumps(record, ensure_ascii=False))
     elif context.text:
         print(context.text)
     else:
         note("no memory fits; the context is empty")
+    if not args.json:
+        for degraded in context.degraded:
+            note(str(degraded))
     return 0
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import jiyi
 from jiyi.cli.errors import CommandError, arguments
 from jiyi.cli.options import Commands, add_json, add_now, add_store, moment, open_store, store_folder
+from jiyi.ledger import FILE_NAME
 from jiyi.memory import KINDS
+from jiyi.paths import shown
 from jiyi.progress import Progress
+from jiyi.quoted import quoted
 from jiyi.terminal import counted
 
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -58,7 +62,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     snapshot = commands.add_parser(
         "snapshot",
         help="copy a store while it is in use",
-        description="Copy a store into a new folder, consistently, while others read and write it.",
+        description="Copy a store into a new folder, consistently, while others read and write it. One that was "
+        "stopped, even by kill -9, goes on when it is called again with the same DEST.",
     )
     snapshot.add_argument("dest", metavar="DEST", help="a folder that does not exist or is empty")
     add_store(snapshot)
@@ -131,6 +136,8 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _repair(args: argparse.Namespace) -> int:
+    if not (store_folder(args) / FILE_NAME).is_file():
+        raise CommandError(f"there is no store in {shown(store_folder(args))}; name the folder of the damaged one")
     with arguments(), Progress("memories saved") as progress:
         saved = jiyi.salvage(
             store_folder(args), args.repair, progress=lambda done, whole: progress.update(done, done / whole)
@@ -150,7 +157,7 @@ def _repair(args: argparse.Namespace) -> int:
 def _of_kind(text: str) -> tuple[str, str]:
     kind, equals, value = text.partition("=")
     if not equals or kind.strip() not in KINDS:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} must begin with a kind: {'=, '.join(KINDS)}=")
+        raise argparse.ArgumentTypeError(f"{quoted(text)} must begin with a kind: {'=, '.join(KINDS)}=")
     return kind.strip(), value.strip()
 
 
@@ -160,7 +167,7 @@ def _age(text: str) -> tuple[str, float]:
     try:
         return kind, float(number) * unit_s
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{value[:80]!r} must be an age such as 90d, 12h or 3600") from None
+        raise argparse.ArgumentTypeError(f"{quoted(value)} must be an age such as 90d, 12h or 3600") from None
 
 
 def _count(text: str) -> tuple[str, int]:
@@ -168,7 +175,7 @@ def _count(text: str) -> tuple[str, int]:
     try:
         return kind, int(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{value[:80]!r} must be a whole number") from None
+        raise argparse.ArgumentTypeError(f"{quoted(value)} must be a whole number") from None
 
 
 def _compact(args: argparse.Namespace) -> int:
@@ -185,13 +192,17 @@ def _compact(args: argparse.Namespace) -> int:
 
 
 def _snapshot(args: argparse.Namespace) -> int:
-    with open_store(args) as engine, arguments():
-        folder = engine.snapshot(args.dest)
+    with open_store(args) as engine, Progress("rows copied") as progress, arguments():
+        folder = engine.snapshot(
+            args.dest, progress=lambda done, whole: progress.update(done, done / whole if whole else None)
+        )
     print(f"copied to {folder}")
     return 0
 
 
 def _restore(args: argparse.Namespace) -> int:
+    if not (Path(args.snapshot) / FILE_NAME).is_file():
+        raise CommandError(f"there is no snapshot in {shown(args.snapshot)}; name the folder that `jiyi snapshot` made")
     with arguments():
         folder = jiyi.restore(args.snapshot, store_folder(args), overwrite=args.overwrite)
     print(f"restored to {folder}")

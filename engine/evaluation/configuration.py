@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jiyi.config import DEFAULT, PRESETS, SearchConfig, preset_named
+from jiyi.quoted import quoted
 
 #: Endings of a file of settings.
 FILES: Final = (".json", ".toml")
@@ -107,5 +108,5 @@ def preset_or_file(given: str) -> Configuration:
     if Path(given).suffix.lower() in FILES:
         return read_configuration(given)
     raise ValueError(
-        f"unknown preset {given[:80]!r}; presets are {', '.join(PRESETS)}; a file of settings ends in .json or .toml"
+        f"unknown preset {quoted(given)}; presets are {', '.join(PRESETS)}; a file of settings ends in .json or .toml"
     )

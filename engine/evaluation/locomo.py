@@ -25,6 +25,7 @@ from typing import Any, Final
 from jiyi.evaluation.scoring import ADVERSARIAL
 from jiyi.evaluation.sets import EvalSet, EvalSetError, Question
 from jiyi.memory import Memory, checked_name
+from jiyi.quoted import quoted
 from jiyi.timestamps import to_datetime
 
 #: What the numbers of `category` stand for.
@@ -154,7 +155,7 @@ def _questions(name: str, qa: object, known: set[str]) -> tuple[list[Question], 
 def _turn_id(value: object) -> str:
     found = _turns_named(value)
     if len(found) != 1:
-        raise ValueError(f"dia_id is {value!r:.80}; it must be such as 'D1:3'")
+        raise ValueError(f"dia_id is {quoted(value)}; it must be such as 'D1:3'")
     return found[0]
 
 
@@ -171,13 +172,13 @@ def _moment(value: object, what: str) -> datetime:
             return to_datetime(value, what)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{what} is {value!r:.80}; it must be such as '1:56 pm on 8 May, 2023', or ISO 8601"
+                f"{what} is {quoted(value)}; it must be such as '1:56 pm on 8 May, 2023', or ISO 8601"
             ) from None
     hour, minute, half, day, month, year = match.groups()
     if month.casefold() not in _MONTHS:
-        raise ValueError(f"{what} is {value!r:.80}; {month!r} is no month")
+        raise ValueError(f"{what} is {quoted(value)}; {month!r} is no month")
     if not 1 <= int(hour) <= 12:
-        raise ValueError(f"{what} is {value!r:.80}; hours with am and pm go from 1 to 12")
+        raise ValueError(f"{what} is {quoted(value)}; hours with am and pm go from 1 to 12")
     return datetime(
         int(year),
         _MONTHS.index(month.casefold()) + 1,

@@ -14,6 +14,7 @@ from typing import Final
 
 from jiyi.evaluation.sets import EvalSetError, Question
 from jiyi.jsonl import BadLineError, read_lines
+from jiyi.quoted import quoted
 
 _QRELS: Final = "qid iteration id relevance"
 _RUN: Final = "qid Q0 id rank score tag"
@@ -36,7 +37,7 @@ def read_qrels(path: str | os.PathLike[str]) -> list[Question]:
         except ValueError:
             judged = math.nan
         if not math.isfinite(judged):
-            raise BadLineError(str(path), number, f"relevance is {grade[:80]!r}; it must be a number")
+            raise BadLineError(str(path), number, f"relevance is {quoted(grade)}; it must be a number")
         ids = relevant.setdefault(qid, {})
         if judged > 0:
             ids[memory_id] = None
@@ -82,7 +83,7 @@ def _json_run(path: str | os.PathLike[str]) -> dict[str, list[str]]:
             if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
                 raise BadLineError(str(path), line.number, "ranked must be a list of ids, best first")
             if qid in ranked:
-                raise BadLineError(str(path), line.number, f"the qid {qid[:80]!r} was there before")
+                raise BadLineError(str(path), line.number, f"the qid {quoted(qid)} was there before")
             ranked[qid] = ids
     return ranked
 
@@ -95,7 +96,7 @@ def _trec_run(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         except ValueError:
             value = math.nan
         if math.isnan(value):
-            raise BadLineError(str(path), number, f"score is {score[:80]!r}; it must be a number")
+            raise BadLineError(str(path), number, f"score is {quoted(score)}; it must be a number")
         scores.setdefault(qid, {}).setdefault(memory_id, value)
     return {
         qid: [memory_id for memory_id, _ in sorted(ids.items(), key=lambda item: (item[1], item[0]), reverse=True)]

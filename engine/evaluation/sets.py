@@ -12,6 +12,8 @@ from jiyi.errors import JiyiError
 from jiyi.ingest import read_memories
 from jiyi.jsonl import BadLineError, read_lines
 from jiyi.memory import Memory, checked_name
+from jiyi.paths import shown
+from jiyi.quoted import quoted
 
 
 class EvalSetError(JiyiError, ValueError):
@@ -20,7 +22,7 @@ class EvalSetError(JiyiError, ValueError):
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
         self.reason = reason
-        super().__init__(f"{source}: {reason}")
+        super().__init__(f"{shown(source)}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def read_eval_set(path: str | os.PathLike[str]) -> EvalSet:
             try:
                 question = _question(line.record)
                 if question.qid in questions:
-                    raise ValueError(f"the qid {question.qid[:80]!r} was used before; every question needs its own")
+                    raise ValueError(f"the qid {quoted(question.qid)} was used before; every question needs its own")
             except (TypeError, ValueError) as error:
                 raise BadLineError(str(queries_path), line.number, str(error)) from None
             questions[question.qid] = question

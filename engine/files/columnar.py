@@ -10,11 +10,12 @@ import numpy as np
 
 from jiyi.files.checkpoints import Position
 from jiyi.files.errors import BadFileError, MissingPackageError
-from jiyi.files.rows import BATCH_BYTES, BATCH_ROWS, Batch, Intake
+from jiyi.files.rows import BATCH_BYTES, BATCH_ROWS, MERGED_INTO, Batch, Intake
 from jiyi.files.sources import Source
 from jiyi.files.streams import Opened
 from jiyi.jsonl import strict_json
 from jiyi.memory import FIELDS
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,16 +111,16 @@ def _arrow(source: Source, opened: Opened, skipped: int) -> Iterator[tuple[pa.Re
 
 def _columns(source: Source, names: list[str]) -> list[str]:
     kept = [name for name in names if not name.startswith(_IGNORED)]
-    unknown = [name for name in kept if name not in FIELDS and name != _VECTOR]
+    unknown = [name for name in kept if name not in FIELDS and name not in (_VECTOR, MERGED_INTO)]
     if unknown:
         raise BadFileError(
             source.name,
-            f"has the column {unknown[0][:80]!r}; a memory has {', '.join(FIELDS)}, and vector (put your own into the "
+            f"has the column {quoted(unknown[0])}; a memory has {', '.join(FIELDS)}, and vector (put your own into the "
             "column metadata, as a struct, a map or JSON)",
         )
     twice = next((name for name in kept if kept.count(name) > 1), None)
     if twice is not None:
-        raise BadFileError(source.name, f"has the column {twice[:80]!r} twice; which one counts cannot be known")
+        raise BadFileError(source.name, f"has the column {quoted(twice)} twice; which one counts cannot be known")
     return kept
 
 

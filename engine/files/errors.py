@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jiyi.errors import JiyiError
+from jiyi.paths import shown
 
 #: What installs pyarrow with jiyi.
 EXTRA = "pip install 'jiyi[files]'"
@@ -14,7 +15,7 @@ class BadFileError(JiyiError, ValueError):
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
         self.reason = reason
-        super().__init__(f"{source}: {reason}")
+        super().__init__(f"{shown(source)}: {reason}")
 
 
 class MissingPackageError(JiyiError, ImportError):

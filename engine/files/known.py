@@ -47,7 +47,11 @@ def known(
             keys = dict(connection.execute(by_id, (*number, json.dumps(list(ids)))).fetchall())
             if not keys:
                 continue
-            stored = store.ledger.memories_on(connection, list(keys), name)
+            damaged: list[int] = []  # what a file brings back is no reason to refuse the file
+            stored = store.ledger.memories_on(connection, list(keys), name, damaged)
+            for key in damaged:
+                for i in ids[keys[key]]:
+                    found[i] = Known.OTHER
             own_vectors = dict(connection.execute(by_key, (json.dumps(list(keys)),)).fetchall())
             for key, memory_id in keys.items():
                 if key not in stored:
@@ -56,12 +60,13 @@ def known(
                 for i in ids[memory_id]:
                     vector = vectors[i]
                     fits = (has is not None or not embeds) if vector is None else vector.tobytes() == has
-                    same = fits and _same(stored[key], memories[i], dated[i])
+                    same = fits and same_memory(stored[key], memories[i], dated=dated[i])
                     found[i] = Known.SAME if same else Known.OTHER
     return found
 
 
-def _same(stored: Memory, given: Memory, dated: bool) -> bool:
+def same_memory(stored: Memory, given: Memory, *, dated: bool) -> bool:
+    """Return whether a memory is stored as it is given, as far as that says."""
     changes: dict[str, Any] = {} if dated else {"timestamp": stored.timestamp}
     if not any(getattr(given, name) for name in USAGE):
         changes |= {name: getattr(stored, name) for name in USAGE}

@@ -35,7 +35,7 @@ def line_batches(source: Source, opened: Opened, intake: Intake, start: Position
                 intake.take(batch, "line", line.number, line.record, content=line.content)
             last = Position(line.number, line.end)
             grown = plain_size is not None and line.end >= plain_size
-            full = len(batch.memories) + len(batch.rejects) >= BATCH_ROWS or line.end - begun >= BATCH_BYTES
+            full = batch.rows >= BATCH_ROWS or line.end - begun >= BATCH_BYTES
             if full or grown or intake.stopped:
                 batch.end, batch.file_bytes = last, opened.read_bytes()
                 begun = line.end
@@ -46,12 +46,12 @@ def line_batches(source: Source, opened: Opened, intake: Intake, start: Position
     except DAMAGE as error:
         if isinstance(error, BadFileError):
             raise
-        if batch.memories or batch.rejects:
+        if batch.rows:
             batch.end, batch.file_bytes = last, opened.read_bytes()
             yield batch
         where = f" after line {last.row:,}" if last.row else ""
         raise BadFileError(source.name, damage(error, opened.compressed) + where) from error
-    if batch.memories or batch.rejects:
+    if batch.rows:
         batch.end, batch.file_bytes = last, opened.read_bytes()
         yield batch
 

@@ -9,6 +9,7 @@ from typing import IO
 
 from jiyi.errors import JiyiError
 from jiyi.files.rows import Reject
+from jiyi.paths import shown
 
 
 class RejectFile:
@@ -42,7 +43,7 @@ class RejectFile:
             self._stream.flush()
         except OSError as error:
             raise JiyiError(
-                f"the rows that are wrong cannot be listed in {self.path} ({error.strerror or error}); "
+                f"the rows that are wrong cannot be listed in {shown(self.path)} ({error.strerror or error}); "
                 "name a file that can be written: --rejects FILE"
             ) from error
         self.size += len(content)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jiyi.files.errors import BadFileError
+from jiyi.paths import too_long
 
 Format = Literal["jsonl", "parquet", "arrow"]
 FORMATS: Final[tuple[Format, ...]] = ("jsonl", "parquet", "arrow")
@@ -102,6 +103,8 @@ def _sources(given: str) -> Iterator[Source]:
         return
     if "\0" in given:
         raise BadFileError(given.replace("\0", "\\0"), "a file name cannot hold the character U+0000")
+    if (wrong := too_long(given)) is not None:
+        raise BadFileError(given, wrong)
     path = Path(given)
     if path.is_dir():
         inside = sorted(each for each in path.rglob("*") if suffixes_of(each.name)[0] and each.is_file())

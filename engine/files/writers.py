@@ -1,7 +1,8 @@
 """Memories written to files, a few at a time: JSON lines, Parquet or Arrow, plain or inside gzip or zstd.
 
 The canonical form of a memory as a line is `Memory.to_json`: fields in one order, empty ones left out, times in UTC
-with a "Z", metadata as it was given, Chinese as it is; "vector" last, where asked for. In a table each field is a
+with a "Z", metadata as it was given, Chinese as it is; "vector" last, where asked for. What is merged into another
+memory (`consolidate`) stands behind that, as it was, and says so: "merged_into" with its id. In a table each field is a
 column: texts as strings, times as timestamp[us, UTC], metadata as JSON, sources and steps as lists, the vector as a
 fixed-size list of float32; what is empty is null.
 """
@@ -12,19 +13,29 @@ import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from jiyi.files.errors import MissingPackageError
+from jiyi.files.rows import MERGED_INTO
 from jiyi.files.sources import Compression, Format
 from jiyi.memory import Memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A memory and its vector, float32.
-Row = tuple[Memory, bytes | None]
+
+class Row(NamedTuple):
+    """What one line, or row, tells."""
+
+    memory: Memory
+    vector: bytes | None
+    """float32"""
+    merged_into: str | None = None
+    """Id of the memory that it is merged into (`consolidate`)."""
+
+
 Write = Callable[[Sequence[Row]], None]
 
 # Rows of a Parquet row group or Arrow record batch: 16 MB of vectors of 256 numbers.
@@ -106,16 +117,19 @@ def _compressed(stream: IO[bytes], compression: Compression | None, stack: ExitS
 
 def _lines(stream: IO[bytes], vectors: bool) -> Write:
     def write(rows: Sequence[Row]) -> None:
-        stream.write("".join(line_of(memory, vector if vectors else None) + "\n" for memory, vector in rows).encode())
+        stream.write("".join(line_of(row, vectors=vectors) + "\n" for row in rows).encode())
 
     return write
 
 
-def line_of(memory: Memory, vector: bytes | None) -> str:
-    """Return a memory as a line of JSON, with its vector where there is one."""
-    if vector is None:
-        return memory.to_json()
-    return json.dumps(memory.to_dict() | {"vector": np.frombuffer(vector, np.float32).tolist()}, ensure_ascii=False)
+def line_of(row: Row, *, vectors: bool) -> str:
+    """Return a memory as a line of JSON, with its vector where there is one and it is asked for."""
+    record = row.memory.to_dict()
+    if row.merged_into is not None:
+        record[MERGED_INTO] = row.merged_into
+    if vectors and row.vector is not None:
+        record["vector"] = np.frombuffer(row.vector, np.float32).tolist()
+    return json.dumps(record, ensure_ascii=False)
 
 
 def _schema(dim: int | None) -> pa.Schema:
@@ -144,6 +158,7 @@ def _schema(dim: int | None) -> pa.Schema:
         "successes": number,
         "failures": number,
         "last_used": moment,
+        MERGED_INTO: text,
     }
     if dim is not None:
         fields["vector"] = pa.list_(pa.float32(), dim)
@@ -156,12 +171,14 @@ def _table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         if field.name == "vector":
-            columns.append(_vectors([vector for _, vector in rows], field.type))
+            columns.append(_vectors([row.vector for row in rows], field.type))
+        elif field.name == MERGED_INTO:
+            columns.append(pa.array([row.merged_into for row in rows], type=field.type))
         elif field.name == "metadata":
-            texts = [json.dumps(dict(m.metadata), ensure_ascii=False) if m.metadata else None for m, _ in rows]
+            texts = [json.dumps(dict(m.metadata), ensure_ascii=False) if m.metadata else None for m, *_ in rows]
             columns.append(pa.array(texts, type=field.type))
         else:
-            cells = [getattr(m, field.name) for m, _ in rows]
+            cells = [getattr(m, field.name) for m, *_ in rows]
             # A text may be empty; a zero, False or no sources are what a memory has when nothing is said.
             columns.append(pa.array([cell if cell or cell == "" else None for cell in cells], type=field.type))
     return pa.Table.from_arrays(columns, schema=schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 import jiyi
 from tests.engine.embedders import HashEmbedder, HashTable
+from tests.nursery import ROOT, Nursery
 
 
 @pytest.fixture
@@ -40,28 +42,27 @@ Child = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Child:
-    """Run Python code in another process, with the arguments given, and return what it printed."""
-    root = str(Path(__file__).parent.parent.parent)
+def child(request: pytest.FixtureRequest) -> Child:
+    """Run Python code in another process, with the arguments given, and return what it printed.
+
+    It is forked from one that has jiyi loaded. `fresh=True` is for tests of the start itself, of hash seeds or of
+    resident memory: a new interpreter.
+    """
 
     def run(
-        code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = 120
+        code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = 120, fresh: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        import os
-
+        words, environment = [str(argument) for argument in arguments], {**os.environ, **(env or {})}
+        code = f"import sys\n{code}"
+        nursery: Nursery | None = None if fresh else request.getfixturevalue("nursery")
+        if nursery is not None:
+            return nursery.run(code, words, environment, timeout)
         return subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-c",
-                f"import sys; sys.path.insert(0, {root!r})\n{code}",
-                *map(str, arguments),
-            ],
+            [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}", *words],
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, **(env or {})},
+            env=environment,
             check=False,
         )
 

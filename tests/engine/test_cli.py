@@ -516,7 +516,7 @@ class TestContext:
         assert said in failing(1, "context", "--messages", "-", "--store", store, "--embedder", "none", stdin=content)
 
     def test_bad_limits(self, failing: Failing, store: Path) -> None:
-        assert "token_budget is -1" in failing(
+        assert "--token-budget is -1" in failing(
             2, "context", "x", "--token-budget", "-1", "--store", store, "--embedder", "none"
         )
 
@@ -563,7 +563,7 @@ class TestRecords:
         ana = ("export", "--store", store, "--namespace", "ana")
         assert run(*ana, "--out", path) == (0, f"wrote 3 memories to {path}\n", "")
         assert path.read_text(encoding="utf-8") == run(*ana)[1]
-        assert "exists; name a new file" in failing(1, "export", "--store", store, "--out", path)
+        assert "exists; name a new file" in failing(2, "export", "--store", store, "--out", path)
         failing(1, "export", "--store", store, "--out", tmp_path / "no" / "where")
 
     def test_export_by_the_name_of_the_file(self, run: Run, failing: Failing, store: Path, tmp_path: Path) -> None:

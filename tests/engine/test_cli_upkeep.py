@@ -61,7 +61,7 @@ def test_ages_have_units(store: Path, age: str, left: int) -> None:
         (["--max-age", "episodic=-1d"], "max_age_s is -86400"),
         (["--max-age", "episodic=nan"], "max_age_s is nan"),
         (["--max-count", "episodic=many"], "must be a whole number"),
-        (["--max-count", "episodic=-1"], "max_count is -1"),
+        (["--max-count", "episodic=-1"], "--max-count is -1"),
         (["--now", "soon"], "not an ISO 8601 time"),
     ],
 )

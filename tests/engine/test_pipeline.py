@@ -495,7 +495,7 @@ with jiyi.open(embedder=HashTable()) as engine:
 
 
 def test_the_same_answer_in_every_process_and_with_every_hash_seed(child: Child) -> None:
-    answers = [child(_ANSWERS, env={"PYTHONHASHSEED": seed}) for seed in ("0", "4711")]
+    answers = [child(_ANSWERS, fresh=True, env={"PYTHONHASHSEED": seed}) for seed in ("0", "4711")]
     assert answers[0].stdout.count("\n") == 12, answers[0].stderr
     assert answers[0].stdout == answers[1].stdout
 

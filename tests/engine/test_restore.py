@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import threading
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 import jiyi
+from jiyi import page_sums
 from jiyi.cli import main
+from jiyi.ingest import ingest_files
 from jiyi.ledger import FILE_NAME, Ledger
 from tests.engine import corruption
 
@@ -333,3 +336,63 @@ def test_damage_that_is_found_only_when_a_memory_is_fetched(store: Path) -> None
         assert len(told(hits)) == 1
         assert "forged" not in str(hits.degraded)
         assert len(engine.search("note 7", namespace="ana", k=5)) == 5
+
+
+# ------------------------------------------------------------------------- what is damaged, whoever reads it
+
+
+@pytest.fixture
+def hurt(tmp_path: Path) -> Any:
+    """A store that was damaged while it was in nobody's hands and has no checksums of its pages any more."""
+    folder = tmp_path / "hurt"
+    with jiyi.open(folder, embedder=None) as engine:
+        engine.add_many(
+            [{"text": f"likes tea {i}", "id": f"a{i}", "kind": "archival", "timestamp": i} for i in range(4)]
+        )
+        engine.add(jiyi.Memory.procedure("Brew tea", ["heat", "pour"], id="brew"))
+        for number, place in enumerate(["Lyon", "Oslo", "Bonn"]):
+            engine.add(jiyi.Memory.fact(f"Person {number}", "lives in", place, id=place))
+            engine.add(jiyi.Memory.fact("Ana", "knows", f"Person {number}", id=f"k{number}", multivalued=True))
+    with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE memories SET text = text || '!' WHERE id IN ('a3', 'brew', 'Oslo')")
+    (folder / page_sums.FILE_NAME).unlink(missing_ok=True)
+    return folder
+
+
+CALLS: dict[str, Any] = {
+    "context": lambda e: e.build_context(["how do I brew tea"], archival_slots=2),
+    "facts": lambda e: e.facts(predicate="lives in"),
+    "neighbors": lambda e: e.neighbors("Ana", hops=2),
+    "search": lambda e: e.search("Oslo lives brew tea", k=20),
+}
+
+
+@pytest.mark.parametrize("call", list(CALLS))
+def test_every_reader_leaves_out_what_is_damaged_and_names_it(hurt: Path, call: str) -> None:
+    with jiyi.open(hurt, embedder=None) as engine:
+        answer = CALLS[call](engine)
+        said = "; ".join(each.reason for each in answer.degraded)
+        assert "damaged and left out of 'default'" in said
+        if call == "context":
+            assert {"a2", "a1"} <= set(answer.ids)
+            assert not {"a3", "brew", "Oslo"} & set(answer.ids)
+        elif call == "facts":
+            assert [memory.id for memory in answer] == ["Lyon", "Bonn"]
+        elif call == "neighbors":
+            assert {each.entity for each in answer} == {"Person 0", "Person 1", "Person 2", "Lyon", "Bonn"}
+        else:
+            assert "Lyon" in answer.ids
+            assert not {"a3", "brew", "Oslo"} & set(answer.ids)
+
+
+def test_what_is_damaged_can_be_deleted_and_ingested_anew(hurt: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"id": "a3", "text": "likes tea 3", "kind": "archival", "timestamp": 3}\n')
+    with jiyi.open(hurt, embedder=None) as engine:
+        with pytest.raises(jiyi.DamagedError, match="'Oslo'"):
+            engine.get("Oslo")
+        assert engine.delete(["Oslo", "brew", "nobody"]) == 2
+        assert ingest_files(engine, lines).replaced == 1
+        assert engine.verify() == []
+        assert engine.facts(predicate="lives in").degraded == ()
+        assert engine.build_context(["tea"], archival_slots=2).degraded == ()

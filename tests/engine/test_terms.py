@@ -156,7 +156,7 @@ def test_a_frequency_stops_at_65535() -> None:
 
 def test_terms_are_the_same_in_every_process(child: Child) -> None:
     code = "from jiyi.terms import text_terms\nprint(text_terms('Running 周末徒步 👍'))"
-    answers = {child(code, env={"PYTHONHASHSEED": seed}).stdout for seed in ("0", "1")}
+    answers = {child(code, fresh=True, env={"PYTHONHASHSEED": seed}).stdout for seed in ("0", "1")}
     assert answers == {f"{text_terms('Running 周末徒步 👍')}\n"}
 
 

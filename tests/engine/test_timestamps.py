@@ -70,7 +70,7 @@ def test_what_is_no_time_is_a_value_error_that_names_the_field(value: Any) -> No
         to_datetime(value, "expires_at")
 
 
-@pytest.mark.parametrize("value", [None, True, b"2026", [2026], object(), 1j], ids=repr)
+@pytest.mark.parametrize("value", [None, True, b"2026", [2026], ..., 1j], ids=repr)
 def test_other_types_are_type_errors_that_name_the_field(value: Any) -> None:
     with pytest.raises(TypeError, match="timestamp must be a datetime, ISO 8601 text or epoch seconds"):
         to_datetime(value)
