@@ -9,8 +9,10 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)
 	@$(BIN)/jiyi demo
 
+# On two cores at once; JOBS=0 runs them in one process.
+JOBS ?= 2
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,25 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 # The same examples on every run; no deadline, because the first call of a kernel may compile it.
 settings.register_profile("jiyi", deadline=None, derandomize=True, max_examples=30, database=None)
 settings.load_profile("jiyi")
+
+if TYPE_CHECKING:
+    from tests.nursery import Nursery
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, a file's stay together, and so do all that start processes and threads.
+
+    Those two folders come first: what takes long must not begin when the other process is about to end.
+    """
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    together = [Path(__file__).parent / name for name in ("crash", "stress")]
+    for item in items:
+        folder = item.path.parent
+        group = folder.name if folder in together else str(item.path.relative_to(Path(__file__).parent))
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.path.parent not in together)
+
 
 TokenColumns = tuple[NDArray[np.int64], NDArray[np.uint32]]
 
@@ -76,6 +95,18 @@ def corner_rows() -> NDArray[np.float32]:
         ],
         np.float32,
     )
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery | None]:
+    """One warm process that forks the children of all tests, started by the first that asks; None outside Linux."""
+    from tests.nursery import Nursery
+
+    if sys.platform != "linux":
+        yield None
+        return
+    with Nursery() as started:
+        yield started
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

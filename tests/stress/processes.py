@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 import jiyi  # noqa: E402
 from tests.engine.embedders import HashEmbedder, HashTable  # noqa: E402
+from tests.nursery import Nursery, Started  # noqa: E402
 
 SPACES: Final = ("even", "odd")
 WINDOW: Final = 600
@@ -257,9 +258,10 @@ def play(role: str, folder: Path, board: Board, seed: str) -> None:
 
 
 class Processes:
-    """The processes of one run."""
+    """The processes of one run: new interpreters, or forked from a nursery, which takes no seconds to start each."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, nursery: Nursery | None = None) -> None:
+        self._nursery = nursery
         self._folder = folder
         self._board_path = folder.with_name("board")
         self._seed = seed
@@ -269,20 +271,21 @@ class Processes:
         self.wrong: list[str] = []
         self.kills = 0
 
-    def start(self, role: str) -> subprocess.Popen[str]:
+    def start(self, role: str) -> subprocess.Popen[str] | Started:
         self._started += 1
+        words = ["--play", role, "--folder", str(self._folder), "--seed", f"{self._seed}/{self._started}"]
+        if self._nursery is not None:
+            code = "from tests.stress.processes import main\nraise SystemExit(main())"
+            return self._nursery.start(code, words, dict(os.environ))
         return subprocess.Popen(
-            [
-                *(sys.executable, "-W", "error", "-X", "faulthandler", "-m", "tests.stress.processes", "--play", role),
-                *("--folder", str(self._folder), "--seed", f"{self._seed}/{self._started}"),
-            ],
+            [sys.executable, "-W", "error", "-X", "faulthandler", "-m", "tests.stress.processes", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
         )
 
-    def end(self, role: str, process: subprocess.Popen[str], *, killed: bool = False) -> None:
+    def end(self, role: str, process: subprocess.Popen[str] | Started, *, killed: bool = False) -> None:
         try:
             out, err = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
@@ -297,7 +300,10 @@ class Processes:
         elif out.strip():
             self.done[role].update(json.loads(out))
 
-    def run(self, seconds: float, *, kill_every_s: float = 6.0, readers: int = 3, contenders: int = 1) -> None:
+    def run(
+        self, seconds: float, *, kill_every_s: float = 6.0, readers: int = 3, contenders: int = 1, kills: int = 0
+    ) -> None:
+        """Let them work for so long, and on a slow machine for longer: until so many were killed."""
         rng = random.Random(self._seed)
         jiyi.warmup()  # once, for all: compiling is no part of the time
         with contextlib.suppress(FileExistsError):
@@ -308,9 +314,15 @@ class Processes:
         while not self.board["ready"] and time.monotonic() < patience and at_work[0][1].poll() is None:
             time.sleep(0.02)  # starting is no part of the time
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.wrong:
-            pause = rng.uniform(0.3, 2 * kill_every_s)
-            until = min(time.monotonic() + pause, deadline)
+        patience = deadline + 120
+
+        def is_over() -> bool:
+            return time.monotonic() >= (patience if self.kills < kills else deadline)
+
+        while not is_over() and not self.wrong:
+            until = time.monotonic() + rng.uniform(0.3, 2 * kill_every_s)
+            if self.kills >= kills:
+                until = min(until, deadline)
             while time.monotonic() < until and all(process.poll() is None for _, process in at_work):
                 time.sleep(0.02)
             for role, process in at_work:
@@ -318,12 +330,12 @@ class Processes:
                     self.end(role, process)
                     if not self.wrong:
                         self.wrong.append(f"{role} ended by itself")
-            if time.monotonic() >= deadline or self.wrong:
+            if is_over() or self.wrong:
                 break
             i = 0 if rng.random() < 0.7 else rng.randrange(1, len(at_work))
             role, process = at_work[i]
             if role == "writer":  # only one that has written something
-                while not self.board["ready"] and process.poll() is None and time.monotonic() < deadline + 60:
+                while not self.board["ready"] and process.poll() is None and time.monotonic() < patience:
                     time.sleep(0.01)
                 time.sleep(rng.uniform(0, 1))
                 self.board["ready"] = 0

@@ -264,5 +264,5 @@ assert report.rss_bytes <= 1.2 * report.steady_rss_bytes, report
 assert report.count == report.expected
 print("ok")
 """
-    done = child(code, tmp_path / "store", timeout=300)
+    done = child(code, tmp_path / "store", timeout=300, fresh=True)
     assert done.stdout == "ok\n", done.stderr

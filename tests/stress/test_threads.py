@@ -42,7 +42,7 @@ def test_threads_at_full_length(folder: Path, child: Child, budget_mb: float) ->
 def test_threads_with_bounds_checks(folder: Path, child: Child, tmp_path: Path) -> None:
     """Every access of every kernel is checked; compiling all of them takes a minute or two."""
     environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONFAULTHANDLER": "1"}
-    done = child(f"import jiyi\njiyi.warmup()\n{_CODE}", folder, 60, 1024, 7, env=environment, timeout=900)
+    done = child(f"import jiyi\njiyi.warmup()\n{_CODE}", folder, 60, 1024, 7, env=environment, timeout=900, fresh=True)
     assert done.returncode == 0, done.stderr
 
 
