@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 
 .PHONY: demo test test-slow crash lint bench stress soak fuzz clean
 
@@ -11,7 +12,7 @@ demo: $(INSTALLED)
 
 # On two cores at once; JOBS=0 runs them in one process.
 JOBS ?= 2
-test: $(INSTALLED)
+test: $(COMPILED)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
@@ -66,6 +67,12 @@ $(INSTALLED): $(shell find engine kernels models -type f -not -path '*/__pycache
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing jiyi into $(VENV) (the first time takes a minute or two: hnswlib is compiled) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check ".[test,lint]"
+	@touch $@
+
+# Once, on all cores: otherwise every process of the tests would compile all of them, each for a minute.
+$(COMPILED): $(INSTALLED)
+	@echo "Compiling the kernels (a minute) ..."
+	@$(BIN)/python -m tests.warm
 	@touch $@
 
 clean:
