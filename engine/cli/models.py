@@ -18,6 +18,7 @@ from jiyi.models.build.precision import E5_SMALL, PRECISIONS, checked_precision,
 from jiyi.models.errors import ModelUnavailableError
 from jiyi.models.files import ModelFilesError
 from jiyi.models.known import KNOWN, Known
+from jiyi.quoted import quoted
 
 if TYPE_CHECKING:
     from jiyi.models.records import ModelRecord
@@ -144,7 +145,7 @@ def _info(args: argparse.Namespace) -> int:
     name = text_of(args.name, "NAME")
     record, known = find(name), KNOWN.get(name)
     if record is None and known is None and name != _BUILDABLE:
-        raise UsageError(f"there is no model {name[:80]!r}; `jiyi models list` shows those there are")
+        raise UsageError(f"there is no model {quoted(name)}; `jiyi models list` shows those there are")
     rows: dict[str, Any] = {"name": name}
     if known is not None:
         rows |= _known_dict(known)
@@ -236,7 +237,7 @@ def _build(args: argparse.Namespace) -> int:
     with _models():
         precision = checked_precision(args.precision)
         if name not in (_BUILDABLE, e5_name(precision)):
-            raise UsageError(f"there is no recipe for {name[:80]!r}; `jiyi models build` makes {_BUILDABLE}")
+            raise UsageError(f"there is no recipe for {quoted(name)}; `jiyi models build` makes {_BUILDABLE}")
         with _Steps() as steps:
             folder = build_e5_small(precision, again=args.again, progress=steps.show)
     print(folder)
@@ -291,7 +292,7 @@ def _not_here(name: str) -> str:
         return f"{name} is not on this machine; `jiyi models pull {name}` downloads it"
     if name == _BUILDABLE:
         return f"{name} is not on this machine; `jiyi models build {name}` makes it"
-    return f"there is no model {name[:80]!r}; `jiyi models list` shows those there are"
+    return f"there is no model {quoted(name)}; `jiyi models list` shows those there are"
 
 
 def _add(args: argparse.Namespace) -> int:

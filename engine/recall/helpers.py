@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from jiyi.models.cores import usable_cores
 
 _lock = threading.Lock()
 _helpers: ThreadPoolExecutor | None = None
 
 
+@cache
 def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many cores this process may use, as of the first time that it was asked: each search asks."""
+    return usable_cores()
 
 
 def helpers() -> ThreadPoolExecutor:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import jiyi
 import jiyi.recall.dense
 from jiyi.hits import Hits
+from jiyi.recall import helpers
 from jiyi.recall.graph import Graph
 
 DIM = 16
@@ -513,3 +514,14 @@ def test_namespaces_are_walls() -> None:
         engine.forget({}, namespace="ana")
         assert _ask(engine, vectors[0], namespace="ana").ids == []
         assert _finds(engine, vectors[350:], namespace="bo") == 1
+
+
+def test_a_container_s_quota_counts_and_not_the_machine_s_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helpers, "usable_cores", lambda: 3)
+    helpers.cores.cache_clear()
+    try:
+        assert helpers.cores() == 3
+        with jiyi.open(embedder=None) as engine:
+            assert engine._store.turns._free == 3
+    finally:
+        helpers.cores.cache_clear()
